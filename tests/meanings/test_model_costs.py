@@ -375,9 +375,29 @@ def test_every_size_that_does_not_fit_is_named_at_once() -> None:
     with pytest.raises(InputError) as refused:
         require_fit(d, numbers(b=1))
     texts = "\n".join(f"{one.message} {one.notes}" for one in refused.value.diagnostics)
-    for word in ("kv_heads", "ffn", "tokens", "two for each device", "megatron-16", "pytorch-15"):
+    for word in ("kv_heads", "ffn", "tokens", "two for each device", "megatron-78", "pytorch-15"):
         assert word in texts
     assert len(refused.value.diagnostics) >= 4
+
+
+def test_tokens_that_are_exchanged_for_heads_are_cut_into_one_piece_a_device() -> None:
+    """DeepSpeed asks for as many equal pieces as devices (deepspeed-27); who attends in parts, for twice as many."""
+    require_fit(derived("llama3-8b", "cp(2, attention=ulysses)"), numbers(b=1, s=4098))
+    for attention in ("ring", "gather"):
+        with pytest.raises(InputError, match="two for each device"):
+            require_fit(derived("llama3-8b", f"cp(2, attention={attention})"), numbers(b=1, s=4098))
+    with pytest.raises(InputError, match="does not divide"):
+        require_fit(derived("llama3-8b", "cp(2, attention=ulysses)"), numbers(b=1, s=4097))
+
+
+def test_a_rule_that_allows_copies_of_heads_is_not_named_where_they_could_be_copied() -> None:
+    for degree, named in ((16, set()), (12, {"megatron-78"})):
+        with pytest.raises(InputError) as refused:
+            require_fit(derived("llama3-405b", f"tp({degree})"), numbers(b=1))
+        (problem,) = (one for one in refused.value.diagnostics if "kv_heads" in one.message)
+        assert {rule for rule in ("megatron-78",) if rule in "".join(problem.notes)} == named
+        assert "colossalai-13" in "".join(problem.notes)
+        assert ("copies of heads" in str(problem.help)) is (not named)
 
 
 @pytest.mark.parametrize("stages", [(16, 16, 1), (33, -1), (33,), (16, 17)])

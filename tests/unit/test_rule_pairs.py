@@ -24,7 +24,7 @@ UNASKED = {
     "accelerate-08": _PROGRAM,
     "deepspeed-08": _PROGRAM,
     "deepspeed-09": "it is about tensor parallelism of a program's mpu, which no file has; AutoEP goes with that of the file",
-    **dict.fromkeys(("deepspeed-23", "deepspeed-24", "deepspeed-26", "deepspeed-27"), _PROGRAM),
+    "deepspeed-24": _PROGRAM,
     **PASSED_OVER,
     "megatron-15": "the arguments set the type of messages to that of the weights",
     "megatron-55": "Megatron pads its buffers, and asks whether it has done so",
@@ -47,6 +47,7 @@ class Pair:
     valid: str
     broken: str
     world: int | None
+    options: tuple[str, ...]
     also: tuple[str, ...]
 
 
@@ -63,8 +64,8 @@ def _of_file(said: dict[str, Any]) -> list[Pair]:
         before, after = one["change"]
         assert one["valid"].count(before) == 1, one["rule"]
         valid, broken = (_filled(text, one, said) for text in (one["valid"], one["valid"].replace(before, after)))
-        also = tuple(one.get("also", ()))
-        found.append(Pair(rule=one["rule"], file=said["file"], valid=valid, broken=broken, world=said.get("world"), also=also))
+        lists = {key: tuple(one.get(key, ())) for key in ("also", "options")}
+        found.append(Pair(rule=one["rule"], file=said["file"], valid=valid, broken=broken, world=said.get("world"), **lists))
     return found
 
 
@@ -85,7 +86,7 @@ def test_a_file_that_breaks_a_rule_is_refused_for_it_and_its_neighbour_is_read(
     rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pair = PAIRS[rule]
-    command = ["derive", pair.file, *(["--world", str(pair.world)] if pair.world else [])]
+    command = ["derive", pair.file, *(["--world", str(pair.world)] if pair.world else []), *pair.options]
     monkeypatch.chdir(tmp_path)
     Path(pair.file).write_text(pair.broken, encoding="utf-8")
     assert run(command) == 2

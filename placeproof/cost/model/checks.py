@@ -15,19 +15,22 @@ from placeproof.core.mesh import Axis
 from placeproof.core.symbols import symbol
 from placeproof.cost.model.derivation import ModelDerivation
 from placeproof.schedules import load
+from placeproof.semantics.blocks.plan import HEADS
 from placeproof.semantics.scheduled import needed
 
 #: A dimension and what the axis splits -> the frameworks' own rules.
 _RULES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("heads", "hidden"): ("megatron-16", "colossalai-12", "nanotron-02"),
-    ("kv_heads", "hidden"): ("megatron-16", "colossalai-13", "nanotron-02"),
-    ("kv_heads", "sequence"): ("deepspeed-23", "deepspeed-26"),
+    ("kv_heads", "hidden"): ("colossalai-13", "megatron-78"),
+    ("kv_heads", "sequence"): ("deepspeed-26",),
     ("heads", "sequence"): ("deepspeed-23",),
     ("tokens", "sequence"): ("deepspeed-27", "torchtitan-04"),
     ("tokens", "hidden"): ("torchtitan-04",),
     ("experts", "batch"): ("megatron-30",),
     ("ffn", "hidden"): ("nanotron-05", "nanotron-06"),
 }
+#: Those that also allow fewer heads than devices, each copied to equally many of them.
+_COPIED = ("megatron-78", "deepspeed-26")
 #: Frameworks deal out a causal sequence from both ends, so that every device has early and late tokens alike.
 _BOTH_ENDS = ("megatron-19", "pytorch-15", "torchtitan-04")
 
@@ -37,11 +40,14 @@ def require_fit(d: ModelDerivation, values: Mapping[str, Fraction]) -> None:
     problems = Problems()
     known = {**d.values, **values}
     degrees = {a.name: n for a in d.linked.axes if (n := _degree(d, a, known)) is not None}
-    for dim, axes in _splits(d):
+    splits = tuple(_splits(d))
+    for dim, axes in splits:
         _divided(d, dim, axes, degrees, known, problems)
+    whole = {axis for dim, axes in splits if dim in HEADS for axis in axes}  # attention there has all tokens, and some heads
     for axis in d.linked.axes:
         size = _size(d, "tokens", known)
-        if axis.splits.tokens and axis.name in degrees and size is not None and size % (2 * degrees[axis.name]):
+        dealt = axis.splits.tokens and axis.name in degrees and axis.name not in whole
+        if dealt and size is not None and size % (2 * degrees[axis.name]):
             problems.add(
                 "PP202",
                 f"a sequence of {size} tokens has no {2 * degrees[axis.name]} equal parts, two for each device of `{axis.name}`",
@@ -94,16 +100,20 @@ def _divided(
     d: ModelDerivation, dim: str, axes: tuple[str, ...], degrees: Mapping[str, int], known: Mapping[str, Fraction], problems: Problems
 ) -> None:
     size = _size(d, dim, known)
-    if size is None or any(a not in degrees for a in axes) or size % prod(degrees[a] for a in axes) == 0:
+    if size is None or any(a not in degrees for a in axes) or size % (devices := prod(degrees[a] for a in axes)) == 0:
         return
+    copies = dim == "kv_heads" and devices % size == 0
     by = " and ".join(f"`{a}` of degree {degrees[a]}" for a in axes)
     splits = [a.splits.name for a in d.linked.axes if a.name in axes]
-    rules = tuple(dict.fromkeys(r for s in splits for r in _RULES.get((dim, s), ())))
+    rules = tuple(dict.fromkeys(r for s in splits for r in _RULES.get((dim, s), ()) if not (copies and r in _COPIED)))
+    help = f"choose degrees that divide {size}"
+    help += ", or a padded vocabulary: `--vocab-padding 128`" if dim == "vocab" else ""
+    help += ": copies of heads on several devices are not known to the blocks" if copies else ""
     verb = "split" if len(axes) > 1 else "splits"
     problems.add(
         "PP202",
         f"{by} {verb} dimension `{dim}` of size {size} of {d.linked.model}, which {'they do' if len(axes) > 1 else 'it does'} not divide",
-        help=f"choose degrees that divide {size}" + (", or a padded vocabulary: `--vocab-padding 128`" if dim == "vocab" else ""),
+        help=help,
         notes=(_rules(rules),) if rules else (),
     )
 

@@ -31,6 +31,8 @@ def known(run: AccelerateReader, sizes: Mapping[str, int]) -> Known:
     facts.put("msamp", msamp, "fp8_config.fp8_backend")
     if run.kind == "DEEPSPEED" and not run.said(_DS + "deepspeed_config_file"):
         facts.put("zero", int(run.get(_DS + "zero_stage")), _DS + "zero_stage")
+    if run.kind == "DEEPSPEED" and run.get(_PC + "sp_seq_length_is_variable") is False:
+        facts.put("seq", run.get(_PC + "sp_seq_length"), _PC + "sp_seq_length")
     facts.derive()
     return facts
 

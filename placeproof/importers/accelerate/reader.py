@@ -47,7 +47,7 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     _check_others(run)
     facts = known(run, sizes)
     facts.check()
-    facts.ask("accelerate")
+    facts.ask("accelerate", *(["deepspeed"] if run.kind == "DEEPSPEED" else []))
     if run.kind == "MEGATRON_LM":
         megatron_known(run).ask("megatron")
     precision = _precision(run)
