@@ -70,6 +70,9 @@ def _left_out(imported: Imported, written: Written) -> Iterator[str]:
         yield from (f"left out of {imported.source}, {role.value}: {row}" for row in rows(imported.of(role)))
     yield from (f"of {imported.source}: {row}" for row in rows(r for r in imported.of(Role.READ) if r.told))
     read = ", ".join(f"{r.name} = {r.value}" for r in imported.of(Role.READ))
-    yield f"of {imported.source} the strategy, the numbers and the byte widths are kept that it says by {read}"
+    numbers = [name for name, value in imported.numbers.items() if written.read.numbers.get(name) == value]
+    widths = imported.precision is not None and imported.precision == written.read.precision
+    kept = ["the strategy", *([f"the numbers {', '.join(numbers)}"] if numbers else []), *(["the byte widths"] if widths else [])]
+    yield f"kept of {imported.source}: {', '.join(kept)}, as it says by {read}"
     if rest := imported.of(Role.NO_MATTER):
         yield f"left out of {imported.source}, of no matter to the strategy: {named(rest)}"

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from placeproof.core.diagnostics import Diagnostic, InputError
+from placeproof.core.diagnostics import Diagnostic, InputError, Place
 
 Content = TypeVar("Content", str, bytes)
 
@@ -42,10 +42,11 @@ def expanded(path: str | Path) -> Path:
 
 def read_text(path: str | Path, *, code: str, help: str) -> str:
     """The text of a file in UTF-8; `~` is the home directory. Raises InputError with the code and the help where it cannot be read."""
+    data = read_bytes(path, code=code, help=help)
     try:
-        text = read_bytes(path, code=code, help=help).decode()
+        text = data.decode()
     except UnicodeDecodeError as error:
-        _refuse(code, f"cannot read `{path}`: {error}", help, error)
+        raise InputError([_no_text(path, data, error.start, code)]) from error
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -82,6 +83,15 @@ def make_folder(path: Path, *, help: str) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         _refuse("PP110", f"cannot write to `{path}`: {_reason(error)}", help, error)
+
+
+def _no_text(path: str | Path, data: bytes, at: int, code: str) -> Diagnostic:
+    """A file that is not in UTF-8: where that shows."""
+    before = data[:at].decode(errors="replace")
+    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+    place = Place(source=str(path), line=line, column=column, text=data.decode(errors="replace").splitlines()[line - 1])
+    kind = "as text in UTF-16 begins" if at == 0 and data[:2] in (b"\xff\xfe", b"\xfe\xff") else f"byte 0x{data[at]:02x}"
+    return Diagnostic(code=code, message=f"`{path}` is no text in UTF-8: {kind}", place=place, help="save it as UTF-8")
 
 
 def _bounded(content: Content, named: str, code: str, help: str) -> Content:

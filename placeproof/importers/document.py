@@ -29,6 +29,8 @@ _SCRIPT = re.compile(
 _RUN = (".sh", ".bash", ".slurm", ".sbatch")
 _ARGUMENTS = re.compile(r"(?:\s|#[^\n]*\n|\\\n)*(?:--|\w+=\(\s*\n|\Z)")
 
+#: The tag of YAML's key `<<`.
+_MERGE = "tag:yaml.org,2002:merge"
 #: So many values may a YAML file have, each alias counted as what it stands for.
 MOST_VALUES = 100_000
 
@@ -62,8 +64,8 @@ class Document:
             return toml_place(self.text, self.source, path)
         while path and path not in self.spans:
             path = path[:-1]
-        if path not in self.spans:
-            return None
+        if path not in self.spans:  # all of it: where its first key stands
+            path = min(self.spans, key=lambda key: self.spans[key])
         line, column, length = self.spans[path]
         return Place(source=self.source, line=line, column=column, length=length, text=self.lines[line - 1])
 
@@ -137,8 +139,18 @@ def _table(value: object, text: str, source: str, problems: Problems) -> bool:
     if isinstance(value, dict):
         return True
     place = Place(source=source, line=1, column=1, text=(text.splitlines() or [""])[0])
-    problems.add("PP501", "a configuration maps names to values, and this does not", place=place, help='it begins like `{"name": ...}`')
+    message = "there is nothing in it" if value is None else "a configuration maps names to values, and this does not"
+    problems.add("PP501", message, place=place, help='it begins like `{"name": ...}`')
     return False
+
+
+def _marked(kind: str, text: str, source: str, problems: Problems) -> bool:
+    """Whether a text begins with a byte order mark, which readers of its kind do not take."""
+    if text.startswith("\ufeff"):
+        place = Place(source=source, line=1, column=1, text=text.splitlines()[0])
+        message = f"it begins with a byte order mark, at which readers of {kind} stop"
+        problems.add("PP501", message, place=place, help="save it as UTF-8 without a byte order mark")
+    return text.startswith("\ufeff")
 
 
 def _hjson(text: str, source: str, problems: Problems) -> Document | None:
@@ -154,6 +166,11 @@ def _hjson(text: str, source: str, problems: Problems) -> Document | None:
 def _json(text: str, source: str, problems: Problems, plain: str | None = None) -> Document | None:
     """``plain``: what is parsed, of the same length as the text that is shown."""
     parsed = text if plain is None else plain
+    if _marked("JSON", text, source, problems):
+        return None
+    if not parsed.strip():
+        _table(None, text, source, problems)
+        return None
     try:
         data = json.loads(parsed)
     except json.JSONDecodeError as error:
@@ -199,10 +216,10 @@ def _yaml(text: str, source: str, problems: Problems) -> Document | None:
     import yaml
 
     loader: yaml.SafeLoader | None = None
+    spans = _YamlSpans(text, source, problems)
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
-        spans = _YamlSpans(text, source, problems)
         spans.walk(node, (), frozenset())
         if problems.found:
             return None
@@ -210,6 +227,8 @@ def _yaml(text: str, source: str, problems: Problems) -> Document | None:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         message = getattr(error, "problem", None) or str(error).partition("\n")[0] or "it is nested too deeply"
+        if (fault := _no_value(error, spans)) is not None:
+            mark, message = fault.start_mark, f"`{fault.value}` is no {fault.tag.rpartition(':')[2]}"
         before = text[: getattr(error, "position", 0) or 0]  # of a character that no text has
         line, column = (mark.line, mark.column) if mark else (before.count("\n"), len(before) - before.rfind("\n") - 1)
         _unreadable("YAML", message, text, source, line + 1, column + 1, problems)
@@ -219,7 +238,22 @@ def _yaml(text: str, source: str, problems: Problems) -> Document | None:
             loader.dispose()
     if not _table(data, text, source, problems):
         return None
-    return Document(data=data, source=source, text=text, spans=spans.found, again=frozenset(spans.again))
+    return Document(data=data, source=source, text=text, spans={**spans.inherited, **spans.found}, again=frozenset(spans.again))
+
+
+def _no_value(error: Exception, spans: _YamlSpans) -> Any:
+    """The scalar that is none of its type, where that is what is wrong: PyYAML does not say which."""
+    import yaml
+
+    if isinstance(error, ValueError) and not isinstance(error, yaml.YAMLError):
+        for scalar in spans.scalars:
+            try:
+                yaml.SafeLoader("").construct_document(scalar)
+            except ValueError:
+                return scalar
+            except yaml.YAMLError:
+                continue
+    return None
 
 
 class _YamlSpans:
@@ -231,6 +265,9 @@ class _YamlSpans:
     def __init__(self, text: str, source: str, problems: Problems) -> None:
         self.text, self.source, self.problems = text, source, problems
         self.found: dict[KeyPath, tuple[int, int, int]] = {}
+        #: Keys that another table is merged in with (`<<`), where it says them.
+        self.inherited: dict[KeyPath, tuple[int, int, int]] = {}
+        self.scalars: list[Any] = []
         self.again: set[str] = set()
         self.values = 0
         self.faulty = False
@@ -244,15 +281,27 @@ class _YamlSpans:
             place = Place(source=self.source, line=mark.line + 1, column=mark.column + 1, text=self.text.splitlines()[mark.line])
             self.problems.add("PP501", what, place=place, help="write the settings out, without aliases")
         if self.faulty or node is None or isinstance(node.value, str):
+            self.scalars += [] if node is None else [node]
             return
         inside = around | {id(node)}
         for number, item in enumerate(node.value):
-            if isinstance(item, tuple):
+            if isinstance(item, tuple) and item[0].tag == _MERGE:
+                self._merged(item[1], path, inside)
+            elif isinstance(item, tuple):
                 self._key(item[0], (*path, str(item[0].value)))
                 self.walk(item[0], path, inside)
                 self.walk(item[1], (*path, str(item[0].value)), inside)
             else:
                 self.walk(item, (*path, number), inside)
+
+    def _merged(self, node: Any, path: KeyPath, inside: frozenset[int]) -> None:
+        """The keys of tables that are merged in here."""
+        other = _YamlSpans(self.text, self.source, self.problems)
+        other.values, other.scalars = self.values, self.scalars
+        for one in node.value if not isinstance(node.value, str) and node.value and not isinstance(node.value[0], tuple) else [node]:
+            other.walk(one, path, inside)
+        self.values, self.faulty = other.values, self.faulty or other.faulty
+        self.inherited = {**other.inherited, **other.found, **self.inherited}
 
     def _key(self, key: Any, path: KeyPath) -> None:
         start, end = key.start_mark, key.end_mark
@@ -263,6 +312,8 @@ class _YamlSpans:
 
 
 def _toml(text: str, source: str, problems: Problems) -> Document | None:
+    if _marked("TOML", text, source, problems):
+        return None
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # that of TOML is a ValueError; one of Python's own is a number that is too long

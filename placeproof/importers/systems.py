@@ -105,9 +105,12 @@ def recognised(text: str) -> bool:
     if kind != "toml":
         return True
     try:
-        tables = set(_toml_tables(read_text(text.strip(), code="PP501", help="give the path of a readable configuration")))
+        body = read_text(text.strip(), code="PP501", help="give the path of a readable configuration")
     except InputError:
         return False
+    tables = set(_toml_tables(body))
+    if not tables and not any(line.strip() and not line.lstrip().startswith("#") for line in body.splitlines()):
+        return True  # neither a configuration nor a strategy: that there is nothing in it is said where configurations are read
     return any(tables & set(s.marks) for s in SYSTEMS.values() if "toml" in s.kinds)
 
 
@@ -200,6 +203,10 @@ def _text(text: str, system: str | None, problems: Problems) -> tuple[str, str, 
 
 def _recognise(document: Document, kind: str, problems: Problems) -> System:
     data: Mapping[str, Any] = document.data
+    if not data:
+        place = Place(source=document.source, line=1, column=1, text=(document.text.splitlines() or [""])[0])
+        problems.add("PP501", "there is nothing in it: neither a configuration nor a strategy", place=place, help="is it the right file?")
+        problems.raise_if_any()
     systems = [s for s in SYSTEMS.values() if s.recognises(kind, data.keys())]
     if not systems and MODEL_TYPE in data:
         message = "this is the configuration of a model: it says shapes and no strategy"

@@ -28,7 +28,7 @@ REFERENCE: dict[str, tuple[str, ...]] = {
 
 #: What a group may say of itself: where it names an axis, one or several; where it does not, words.
 _GROUP_AXIS, _GROUP_AXES = ("tied", "experts"), ("partial", "whole")
-_GROUP_WORDS = {"update": ("elementwise",), "frozen": ("true", "false")}
+_GROUP_WORDS = {"update": ("elementwise",), "frozen": ("true",)}
 _GROUP_OPTIONS = (*_GROUP_AXES, *_GROUP_AXIS, *_GROUP_WORDS)
 
 
@@ -233,7 +233,7 @@ def _group_options(node: ast.Call, reader: Reader) -> dict[str, Any]:
             reader.refuse(value, f"a group has no option `{name}`", suggestion(name, _GROUP_OPTIONS) or ", ".join(_GROUP_OPTIONS))
         elif name in _GROUP_WORDS:
             if axis in _GROUP_WORDS[name]:
-                _once(options, name, axis == "true" if name == "frozen" else axis, value, reader)
+                _once(options, name, True if name == "frozen" else axis, value, reader)
             else:
                 reader.refuse(value, f"`{_shown(value)}` is no value of `{name}`", "one of " + ", ".join(_GROUP_WORDS[name]))
         elif axis is None or not axis.split():

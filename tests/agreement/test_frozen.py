@@ -55,6 +55,13 @@ def test_a_step_with_adapters_trains_them_and_with_a_collective_less_it_does_not
         assert judged.word == "refuted", (what, render(mutant))
 
 
+def test_a_group_is_frozen_or_says_nothing() -> None:
+    """Of what is trained nothing is said, as the grammar has it."""
+    with pytest.raises(InputError) as refused:
+        read("mesh(dp)\n" + GROUPS.replace("true", "false") + "parameters, optimizer = update(parameters, optimizer, gradients)\n")
+    assert any("`false` is no value of `frozen`" in d.message for d in refused.value.diagnostics)
+
+
 def test_the_rule_of_composition_proves_them() -> None:
     for text in ("ddp", "zero1", "zero2", "zero3", "hsdp", "zeropp", "zero_infinity * ep", "fsdp * cp * pp", "fsdp(prefetch=true)"):
         assert composed(adapted(text)).proved, text

@@ -447,7 +447,7 @@ def test_a_translation_names_what_it_leaves_out(config: str, capsys: pytest.Capt
     assert f"note: left out of {config}, not modelled: zero_optimization.reduce_bucket_size = 1000" in captured.err
     assert f"note: left out of {config}, another step: managed_gradient_accumulation = false" in captured.err
     assert f"note: left out of {config}, of no matter to the strategy: 1 setting (optimizer.params.lr)" in captured.err
-    (kept,) = [line for line in captured.err.splitlines() if "are kept that it says by" in line]
+    (kept,) = [line for line in captured.err.splitlines() if line.startswith("note: kept of ")]
     assert "optimizer.type = Adam" in kept
     for optimizer, role in (("Muon", "another step"), ("Lamb", "not modelled"), ("Lion", "not modelled")):
         text = f'{{"optimizer": {{"type": "{optimizer}"}}, "train_micro_batch_size_per_gpu": 1}}'
@@ -458,6 +458,30 @@ def test_a_translation_names_what_it_leaves_out(config: str, capsys: pytest.Capt
         assert captured.err.count(f"optimizer.type = {optimizer}") == 1
     assert run(["derive", config, "--world", "64", "--as", "accelerate"]) == 0
     assert "note: left out: `b = 4`, which no setting of Accelerate says" in capsys.readouterr().err
+
+
+def test_what_a_translation_leaves_out_it_does_not_keep(capsys: pytest.CaptureFixture[str]) -> None:
+    """Byte widths without a name, and numbers that the other system has no setting for."""
+    text = '{"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": true}'
+    for sums, widths in (("fp16", False), ("bf16", True)):
+        said = text + f', "data_types": {{"grad_accum_dtype": "{sums}"}}}}'
+        assert run(["derive", "--from", "deepspeed", said, "--world", "8", "--as", "accelerate"]) == 0
+        captured = capsys.readouterr()
+        (kept,) = [line for line in captured.err.splitlines() if line.startswith("note: kept of ")]
+        assert ("the byte widths" in kept) is widths
+        assert ("its byte widths, which have no name" in captured.err) is not widths
+        assert "left out: `b = 4`" in captured.err
+        assert "the numbers" not in kept
+
+
+def test_a_file_with_nothing_in_it_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in (("a.toml", ""), ("a.toml", "# a comment\n\n"), ("a.yaml", ""), ("a.json", "\n")):
+        (tmp_path / name).write_text(text)
+        assert run(["derive", str(tmp_path / name), "--world", "8"]) == 2
+        assert "there is nothing in it" in capsys.readouterr().err
+    (tmp_path / "a.toml").write_text('title = "a strategy without a name"\n')
+    assert run(["derive", str(tmp_path / "a.toml")]) == 2
+    assert "`name` is missing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("half", ["fp16", "bf16"])

@@ -78,7 +78,61 @@ BAD = [
     ("a = ", "toml", "PP501", 1), ("a = 1\na = 2\n", "toml", "PP502", 2), ("[a]\nb = [1\n", "toml", "PP501", 2),
     ("", "arguments", "PP501", 1), ("pretrain.py --a 1", "arguments", "PP501", 1),
     ("a: &a [1, *a]", "yaml", "PP501", 1), ("a: 1\nb: &b\n  c: {d: *b}", "yaml", "PP501", 2), ("a: 1\n? &k [*k]\n: 2", "yaml", "PP501", 2),
+    ("a:\n  b: 1\n  c: 2026-13-45", "yaml", "PP501", 3), ("a:\n  - {b: [1, !!int c]}", "yaml", "PP501", 2),
+    ("\ufeff{}", "json", "PP501", 1), ("\ufeffa = 1", "toml", "PP501", 1),
 ]  # fmt: skip
+
+
+MERGED = """shared: &shared
+  version: 1
+  units: 2
+first:
+  <<: *shared
+  units: 3
+second:
+  <<: [*shared, {depth: 4}]
+<<: {third: {width: 5}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "word"),
+    [
+        (("first", "version"), 2, "version"),
+        (("first", "units"), 6, "units"),
+        (("second", "units"), 3, "units"),
+        (("second", "depth"), 8, "depth"),
+        (("third", "width"), 9, "width"),
+        ((), 1, "shared"),
+    ],
+)
+def test_what_is_merged_in_stands_where_it_is_said(path: tuple[str, ...], line: int, word: str) -> None:
+    read = document(MERGED, "yaml")
+    assert read.data["first"] == {"version": 1, "units": 3}
+    place = read.place(*path)
+    assert place is not None
+    assert (place.line, place.text[place.column - 1 : place.column - 1 + place.length]) == (line, word)
+    assert not read.again
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "words"),
+    [
+        (b'{"a": 1,\n "b": "\xe9"}', 2, "byte 0xe9"),
+        (b"\xff\xfe{\x00}\x00", 1, "UTF-16"),
+        (b"a: \xc3\xa9\nb: \x80", 2, "byte 0x80"),
+    ],
+)
+def test_a_file_that_is_not_in_utf_8_is_told_where(tmp_path: Path, data: bytes, line: int, words: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(data)
+    with pytest.raises(InputError) as caught:
+        read_config(str(path), system="deepspeed")
+    (problem,) = caught.value.diagnostics
+    assert problem.code == "PP501"
+    assert words in problem.message
+    assert problem.place is not None
+    assert problem.place.line == line
 
 
 @pytest.mark.parametrize(("text", "kind", "code", "line"), BAD, ids=range(len(BAD)))

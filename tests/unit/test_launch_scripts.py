@@ -616,7 +616,17 @@ def test_what_a_script_never_reads_is_refused(script: str, env: tuple[str, ...],
         assert "`TPSIZE`" in raised.value.diagnostics[0].help
 
 
-@pytest.mark.parametrize(("script", "said"), [("$TP", "`--env TP=8`"), ("$1", "`--env 1=8`")])
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("$TP", "`--env TP=8`"),
+        ("$1", "`--env 1=8`"),
+        ("$((TP * 2))", "`--env TP=8`"),
+        ("$(( 2 * ${TP} ))", "`--env TP=8`"),
+        ("$(($1 / 2))", "`--env 1=8`"),
+        ("$((1 + $((TP * 2))))", "`--env TP=8`"),
+    ],
+)
 def test_a_value_that_is_left_open_names_how_it_is_said(script: str, said: str) -> None:
     with pytest.raises(InputError) as raised:
         with_env(f"torchrun {LEAST} --tensor-model-parallel-size {script}")

@@ -423,10 +423,6 @@ def own_configurations() -> Iterator[tuple[str, Path, Imported]]:
                     continue
 
 
-#: Configurations whose strategy has numbers, and of these those that are not written again, with words of the reason.
-NOT_AGAIN = {"made_three_axes.json": "a PipelineModule the program has to split"}
-
-
 def test_configurations_that_people_wrote_are_written_again() -> None:
     count: Counter[str] = Counter()
     for system, path, read in own_configurations():
@@ -434,11 +430,6 @@ def test_configurations_that_people_wrote_are_written_again() -> None:
         if strategy.schedule.microbatches == SYMBOLIC:
             continue
         asked = Asked(numbers=read.numbers, precision=read.precision, needed={*read.numbers})
-        if path.name in NOT_AGAIN:
-            with pytest.raises(InputError, match=r"PP506") as refused:
-                write(strategy, system, asked)
-            assert NOT_AGAIN[path.name] in " ".join(refused.value.diagnostics[0].notes)
-            continue
         made = write(strategy, system, asked)
         assert step(with_microbatches(made.read.strategy(), made.read)) == step(prefetching(strategy, made.read.strategy())), path.name
         assert {n: v for n, v in made.read.numbers.items() if (n, v) != ("m", 1)} == {

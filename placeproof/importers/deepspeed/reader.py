@@ -406,6 +406,7 @@ class _Config:
         if self.get(f"{_ZERO}.stage") in range(4):  # else 0 stands in for it
             facts.put("zero", self.stage, f"{_ZERO}.stage")
         facts.put("pp", self.pp, "pipeline.stages")
+        facts.put("split", self.tp, "tensor_parallel.autotp_size")
         facts.put("dp", self.dp, "data_parallel_size")
         facts.put("single", self.dp == 1)
         facts.put("weight_type", self.weights, "fp16.enabled", "bf16.enabled")

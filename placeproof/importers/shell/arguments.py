@@ -121,7 +121,7 @@ class Arguments:
 
     def _unsaid(self, name: str, part: Open) -> None:
         message = f"`{self.shown(name)}` is `{part.name}`, and the script does not say what that is: {part.why}"
-        variable = re.fullmatch(r"\$\{?(\w+)\}?", part.name)
+        variable = re.fullmatch(r"\$\{?(\w+)\}?", part.of or part.name)
         example = f", or set it in the script, `{variable[1]}=8`" if variable and not variable[1].isdigit() else ""
         if variable and part.why in (UNSET, STARTED):
             example += f", or say it: `--env {variable[1]}=8`"

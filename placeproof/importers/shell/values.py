@@ -42,6 +42,8 @@ class Open:
     #: What holds it may not be set at all.
     perhaps: bool = False
     sides: tuple[tuple[Text, ...], ...] = ()
+    #: What is open in it, as it is written, where it is computed of several things.
+    of: str = ""
 
 
 Text = tuple[str | Open, ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from placeproof.importers.shell.source import FIRST_OPEN
 from placeproof.importers.shell.values import Open, Text, Word, joined
@@ -190,7 +191,9 @@ class Quotes(Expansions):
         inner = self.inside(begin + 3, at)
         number = inner.evaluated(begin)
         raw = self.text[begin : self.at]
-        text: Text = (self._open(raw, begin, number.why) if isinstance(number, Open) else str(number),)
+        text: Text = (
+            replace(self._open(raw, begin, number.why), of=number.of or number.name) if isinstance(number, Open) else str(number),
+        )
         return Piece(text, quoted=quoted, split=not quoted)
 
     def _closing(self, begin: int) -> int | None:
