@@ -13,10 +13,6 @@ left out, and so are a degree of 1 and a switch that is off where that is the de
     when = "parameters == 'S*'"
     settings = { use_megatron_fsdp = "True" }
 
-    [[refusal]]                    # what is read, and would not be run as it is read
-    when = "tp > 1 and pp > 1"
-    text = "matrices are split in programs without a pipeline alone"
-
     [[note]]                       # what a file does not say, and has to be told beside it
     when = "pp > 1"
     text = "the program makes the {pp} stages"
@@ -75,7 +71,6 @@ class Writing:
     settings: Mapping[str, Formula]
     ways: tuple[Way, ...]
     notes: tuple[Remark, ...] = ()
-    refusals: tuple[Remark, ...] = ()
 
 
 @cache
@@ -94,14 +89,14 @@ def read_writing(file: Table, words: Words) -> Writing:
     def settings(table: Table) -> dict[str, Formula]:
         return {name: read(table, name) for name in table.data}
 
-    file.known(("symbols", "settings", "way", "refusal", "note"))
+    file.known(("symbols", "settings", "way", "note"))
     for name in (name for name in file.texts("symbols") if name not in words):
         file.unknown(f"there is no table of words `{name}`", name, words, "symbols")
     symbols = {name: formula(symbol) for table in file.texts("symbols") for name, symbol in words.get(table, {}).items()}
     ways = records(Way, when=read, settings=lambda row, key: settings(row.table(key)))(file, "way")
-    notes, refusals = (records(Remark, when=read)(file, key) for key in ("note", "refusal"))
+    notes = records(Remark, when=read)(file, "note")
     every = {**symbols, **settings(file.table("settings"))}
-    return file.sound(Writing(settings=every, ways=ways, notes=notes, refusals=refusals))
+    return file.sound(Writing(settings=every, ways=ways, notes=notes))
 
 
 def _word(words: Words, table: str, ours: object) -> str | None:

@@ -154,8 +154,7 @@ def _attempt(wanted: Strategy, system: str, way: Way, asked: Asked) -> _Attempt:
         lines = tuple(f"{title} refuses what would say it: {d.message}" for d in error.diagnostics)
         return _Attempt(text=text, read=None, lines=lines, help=error.diagnostics[0].help or "")
     apart = differences(wanted, there)
-    refused = Remark.of(writing(system).refusals, _known(wanted, asked))
-    lines = (*apart.lines, *_others(read, wanted, asked), *refused)
+    lines = (*apart.lines, *_others(read, wanted, asked))
     help = "leave out what cannot be said, or take another system"
     return _Attempt(text=text, read=read, lines=lines, help=help, near=there if apart.lines else None, filled=apart.filled)
 
