@@ -25,7 +25,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "helpers"))
 
-from rule_pairs import Pair, pairs  # noqa: E402
+from rule_files import Pair, pairs  # noqa: E402
 
 RECORD = ROOT / "tests" / "data" / "rule_pairs.json"
 

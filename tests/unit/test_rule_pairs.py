@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from rule_pairs import pairs
+from rule_files import pairs
 
 from placeproof.cli.main import run
 from placeproof.framework_rules import of_system, rules
