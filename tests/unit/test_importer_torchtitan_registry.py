@@ -82,7 +82,7 @@ def test_real_functions_that_are_not_followed_are_refused(read, file: str, name:
     ],
 )  # fmt: skip
 def test_settings_decide_the_strategy(read, said: str, expression: str, b: int, m: int) -> None:
-    found = read(config(training(), f"parallelism=ParallelismConfig({said})"))
+    found = read(config(training(more=", disable_cuda_graphs=True"), f"parallelism=ParallelismConfig({said})"))
     assert found.expression == expression
     assert (found.numbers["b"], found.numbers["s"], found.numbers["m"]) == (b, 4096, m)
     found.strategy()
