@@ -47,11 +47,13 @@ DATA = [
 ]
 MODEL = ["tp", "tp * sp", "tp * zero_r", "tp * zero_r(checkpoints=host)", "tp * checkpoint", ""]
 STAGES = ["pp", "pp(schedule=gpipe)", "accumulate", "pp * checkpoint", "checkpoint", ""]
+#: Which parameters are trained, and how they are updated.
+UPDATES = ["lora", "muon", "muon(owned)", "", "", ""]
 
 
 @st.composite
 def subjects(draw: st.DrawFn) -> str:
-    parts = [draw(st.sampled_from([*DATA, ""])), draw(st.sampled_from(MODEL)), draw(st.sampled_from(STAGES))]
+    parts = [draw(st.sampled_from(among)) for among in ([*DATA, ""], MODEL, STAGES, UPDATES)]
     text = " * ".join(p for p in parts if p)
     assume(text != "")
     return text
@@ -75,11 +77,12 @@ def sizes_for(program: Program, seed: int, *, groups: bool) -> Sizes:
     repeated = any(isinstance(s, For) and s.domain == "microbatches" for s in statements(program.body))
     micro = draw.randint(1, 4) if repeated else 1
     values = {n: Fraction(draw.randint(1, 60), draw.choice([1, 2, 3])) for n in ("b_theta", "b_g", "b_omega", "b_a", "b_qw", "b_qg", "b_s")}
-    values |= {n: Fraction(draw.randint(1, 9)) for n in ("b", "s", "h")}
+    values |= {n: Fraction(draw.randint(1, 9)) for n in ("b", "s", "h", "b_frozen")}
     values |= {
         "P": Fraction(draw.randint(50, 500)),
         "A": Fraction(draw.randint(50, 5000)),
         "P_norm": Fraction(draw.randint(0, 40) if groups else 0),
+        "P_adapter": Fraction(draw.randint(0, 40)),
     }
     values |= {"A_seq": values["A"] * Fraction(draw.randint(0, 4), 4), "L": Fraction(layers * stages), "m": Fraction(micro)}
     values |= {"U": values["P"] / (stages * units), "U_root": values["P"] / (stages * units), "n_u": Fraction(units)}

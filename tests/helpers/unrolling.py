@@ -91,6 +91,7 @@ class Device:
         self.hidden = next((a.name for a in program.axes if a.splits.name == "hidden"), None)
         self.stages = next((a.name for a in program.axes if a.splits.name == "layers"), None)
         self.groups = [g.name for g in program.groups]
+        self.frozen = {g.name for g in program.groups if g.frozen}
         self.env: dict[tuple[str, Any], Any] = {}
         self.open: dict[tuple[str, Any], Life] = {}
         self.totals = Totals()
@@ -124,8 +125,8 @@ class Device:
 
     def weight(self, element: Element) -> Fraction:
         """Parameters that an element stands for."""
-        norm = self.sizes.values["P_norm"]
-        share = {"norm": norm, "matrix": self.sizes.values["P"] - norm}.get(element[1], self.sizes.values["P"])
+        whole, norm, adapter = (self.sizes.values[name] for name in ("P", "P_norm", "P_adapter"))
+        share = {"norm": norm, "matrix": whole - norm, "adapter": adapter, "base": whole - adapter}.get(element[1], whole)
         for factor, owner in zip(self.factors, element[2], strict=True):
             if factor in self.sizes.parts:
                 share *= self.sizes.parts[factor][owner]
@@ -145,6 +146,8 @@ class Device:
         width = {"parameters": "b_theta", "optimizer": "b_omega", "gradients": "b_g"}[state]
         kept, host = [], False
         for element in self.every(self.stage_blocks):
+            if element[1] in self.frozen and state != "parameters":
+                continue
             split: list[str] = []
             for entry in (p for p in self.program.placed if p.state == state and p.group in (None, element[1])):
                 for axis, mode in entry.modes:
@@ -157,7 +160,8 @@ class Device:
     def bytes(self, value: Any) -> Fraction:
         v = self.sizes.values
         if isinstance(value, Set):
-            return v[value.width] * sum((self.weight(e) for e in value.elements), Fraction(0))
+            frozen = v["b_frozen"] if value.width == "b_theta" else v[value.width]
+            return sum((self.weight(e) * (frozen if e[1] in self.frozen else v[value.width]) for e in value.elements), Fraction(0))
         amount = value.amount if isinstance(value, Kept) else v["b"] * v["s"] * v["h"] if isinstance(value, Stream) else None
         if amount is None:
             return v["b_s"]
@@ -412,15 +416,17 @@ class Device:
             case "forward":
                 return args[1], self.kept(first, args[1])
             case "backward" | "backward_weight":
-                return Set(first.elements, "b_g")
+                return Set(frozenset(e for e in first.elements if e[1] not in self.frozen), "b_g")
             case "backward_input":
                 return args[2]
             case "output":
                 return Stream(first.split)
             case "master":
                 return replace(first, width="b_theta")
-            case "update":
-                owned = first.elements & args[1].elements & args[2].elements
+            case "momentum":
+                return Set(first.elements & args[1].elements, "b_theta", first.host)
+            case "update" | "update_with":
+                owned = frozenset.intersection(*(a.elements for a in args)) | {e for e in first.elements if e[1] in self.frozen}
                 return Set(owned, "b_theta", args[1].host), args[1]
             case "square_norm" | "sqrt" | "clip_factor" | "tokens" | "random" | "found_inf":
                 return Fraction(1)

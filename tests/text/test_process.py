@@ -143,7 +143,7 @@ def test_an_interrupt_from_outside_ends_all_processes(arguments: list[str], seco
     finally:
         if group.poll() is None:
             os.killpg(group.pid, signal.SIGKILL)
-    assert group.returncode == 130
+    assert group.returncode == 130 or (seconds < 1 and group.returncode == -signal.SIGINT)  # Python itself had not begun yet
     assert err in ("", "interrupted\n")
     assert time.monotonic() - began < 10, "it computed on"
     nobody_is_left(group.pid)

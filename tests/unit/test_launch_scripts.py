@@ -23,8 +23,8 @@ from placeproof.importers.shell.walk.simple import Shell
 
 BASH = shutil.which("bash")
 RECORD = Path(__file__).parents[1] / "data" / "launch_scripts.json"
-#: What stands for the program: it writes its words down, and an end.
-STUB = '#!{bash}\n{{ for x in "$@"; do printf "%s\\0" "$x"; done; printf "\\1"; }} >> "$STUB_LOG"\n'
+#: What stands for the program: it writes its words down, and an end, at once, since others may run beside it.
+STUB = '#!{bash}\nprintf "%s\\0" "$@" $\'\\1\' >> "$STUB_LOG"\n'
 READING = "#!{bash}\nwhile read -r x; do :; done\n"
 LEAST = "pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --attention-dropout 0 --hidden-dropout 0 --clip-grad 0"
 #: What bash reports where a command is not run that we take as run: it fails, or something is missing that comes from outside.
@@ -62,7 +62,7 @@ def by_bash(script: str, folder: Path, tmp_path: Path) -> tuple[list[list[str]],
     except subprocess.TimeoutExpired:
         return None
     text = log.read_text(errors="replace") if log.exists() else ""
-    return [words.split("\0")[:-1] for words in text.split("\1")[:-1]], run.stderr.decode(errors="replace")
+    return [words.split("\0")[:-1] for words in text.split("\1\0")[:-1]], run.stderr.decode(errors="replace")
 
 
 def launched(shell: Shell) -> list[tuple[Command, tuple[Word, ...]]]:
