@@ -139,12 +139,17 @@ class Strategy:
                 return axis
         raise KeyError(name)
 
+    @property
+    def experts(self) -> tuple[str, ...]:
+        """The axes over which experts lie in parts, in the order of the mesh."""
+        return tuple(a.name for a in self.axes if any(EXPERT in e.groups and e.axis == a.name for e in self.entries))
+
     def mode(self, state: State, axis: str, group: str | None = None) -> Mode:
         """The placement, total: what no strategy places lies as the axis leaves it (see :func:`usual_mode`).
 
         Experts that nobody places on an axis which splits the hidden dimension lie there as other matrices, or each is whole.
         """
-        if group == EXPERT and not any(e.axis == axis and EXPERT in e.groups for e in self.entries):
+        if group == EXPERT and axis not in self.experts:
             group = (NORM if self.schedule.experts == "whole" else MATRIX) if self.axis(axis).splits.matrices else group
         fallback: Mode | None = None
         for entry in self.entries:
@@ -207,13 +212,17 @@ def _canonical(strategy: Strategy) -> tuple[tuple[tuple[int, str], ...], float, 
 
 def _axes(members: list[Strategy], problems: Problems) -> tuple[Axis, ...]:
     seen: dict[str, tuple[Axis, str]] = {}
+    own = {a.name: a.splits for m in members for a in m.axes if not _has_experts_alone(m, a)}
     for member in members:
         for axis in member.axes:
+            if _has_experts_alone(member, axis):
+                axis = replace(axis, splits=own.get(axis.name, axis.splits))  # noqa: PLW2901
             if axis.name not in seen:
                 seen[axis.name] = (axis, member.name)
                 continue
             first, owner = seen[axis.name]
-            # Tokens are samples, too: whatever works on an axis that splits the batch works where it splits the sequence.
+            # Tokens are samples, too: whatever works on an axis that splits the batch works where it splits the sequence. Experts go to
+            # devices that have tokens of their own, whatever gives them these.
             if first.splits.samples and axis.splits.samples:
                 first, axis = (replace(a, splits=max(first.splits, axis.splits, key=lambda s: s.order)) for a in (first, axis))  # noqa: PLW2901
             if first.splits != axis.splits:
@@ -224,6 +233,12 @@ def _axes(members: list[Strategy], problems: Problems) -> tuple[Axis, ...]:
                 )
             seen[axis.name] = (_same_axis(first, axis, owner, member.name, problems), owner)
     return tuple(sorted((axis for axis, _ in seen.values()), key=axis_order))
+
+
+def _has_experts_alone(member: Strategy, axis: Axis) -> bool:
+    """Whether a strategy places nothing but experts on an axis."""
+    entries = [e for e in member.entries if e.axis == axis.name]
+    return bool(entries) and all(e.groups == (EXPERT,) for e in entries)
 
 
 def _same_axis(a: Axis, b: Axis, a_owner: str, b_owner: str, problems: Problems) -> Axis:

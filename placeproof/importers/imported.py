@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
+from math import prod
 from typing import NamedTuple
 
 from placeproof.core.diagnostics import Place
@@ -108,8 +109,46 @@ _SHARDING = {name: name for name in ("zero1", "zero2", "zero3", "fsdp", "zero_of
 _GATHERING = ("zero3", "fsdp", "zero_infinity")
 
 
-#: What becomes of the number of devices that experts lie on; of which devices follows.
-SHARING = "devices with samples of their own that share the experts: the axis ep, taken out of"
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Over which devices experts lie. ``axes``: of tensor and context parallelism, all of their devices; ``rest``: so many data-parallel
+    ones, the axis ep. ``elsewhere``: the system takes devices of another parallelism for them. ``complaint``: why no strategy says it, and
+    a remedy.
+    """
+
+    axes: tuple[str, ...] = ()
+    rest: int = 1
+    elsewhere: bool = False
+    complaint: tuple[str, str] | None = None
+
+    def note(self, data: str) -> str:
+        """What becomes of the number of devices, of which those with samples of their own are taken out of ``data``."""
+        own = f"the axis ep, taken out of {data}" if self.rest > 1 or not self.axes else ""
+        others = f"those of {' and '.join(self.axes)}" if self.axes else ""
+        whose = "tokens" if self.axes else "samples"
+        return f"devices with {whose} of their own that share the experts: {', and '.join(filter(None, (others, own)))}"
+
+
+def sharing(experts: int, devices: int | None, *, tensor: int = 1, context: int = 1, whole: bool = False, sequence: bool = True) -> Sharing:
+    """Over whose devices experts lie where a system takes those of tensor parallelism first, if each expert is ``whole``, then those of
+    context parallelism, then the data-parallel ``devices``. ``sequence``: whether tensor parallelism splits the tokens, too.
+
+    Axes are taken as a whole. Where the experts have only a part of one, they are taken out of the data-parallel devices if these suffice;
+    so they are where experts are split and so are the tokens that context parallelism splits, since blocks exchange these over both axes.
+    """
+    axes, rest = list[str](), experts
+    first = {"tp": tensor if whole else 1, "cp": context} if sequence or not whole or tensor == 1 else {}
+    for axis, degree in first.items():
+        inner = axis == "cp" and tensor > 1 and sequence and not whole
+        if degree > 1 and (rest % degree or (inner and (devices is None or devices % rest == 0))):
+            break
+        axes, rest = ([*axes, axis], rest // degree) if degree > 1 and rest > 1 else (axes, rest)
+    others = {"tensor": tensor if whole else 1, "context": context}
+    elsewhere = rest > 1 and prod(others.values()) > experts // rest
+    complaint = misplaced(experts, devices, **others) if devices is not None and devices % rest else None
+    if complaint is not None and first:
+        complaint = (complaint[0], f"{complaint[1]}, or a multiple of {prod(first.values())} that divides all of them")
+    return Sharing(tuple(axes), rest, elsewhere, complaint)
 
 
 def over_axes(
@@ -119,12 +158,13 @@ def over_axes(
     attention: str | None = None,
     experts: int | None = 1,
     whole: bool = False,
+    shared: tuple[str, ...] = (),
 ) -> list[tuple[str, Mapping[str, object]]]:
     """The strategies over further axes of samples: ep, whose devices share experts, and cp, over which sequences are split.
 
     What is sharded over dp is sharded over these, too. ``tokens``, ``experts``: how many devices, None where that is open; those of ep are
     not among dp's. ``attention``: as the option of the strategy `cp`, None for its default. ``whole``: beside tensor parallelism each
-    expert is whole.
+    expert is whole. ``shared``: further axes that experts lie over.
     """
     axes = [axis for axis, degree in (("ep", experts), ("cp", tokens)) if degree != 1]
     strategies: list[tuple[str, Mapping[str, object]]] = []
@@ -135,8 +175,10 @@ def over_axes(
             strategies.append((name, arguments))
         options = {k: v for k, v in arguments.items() if k not in ("dp", "rep", "shard")}
         strategies += [(_SHARDING[name], {"dp": axis, **options}) for axis in spread]
+    whole = whole and "tp" not in shared
     if experts != 1 or whole:
         strategies.append(("ep", {"ep": experts, "experts": "whole" if whole else None}))
+    strategies += [("ep", {"ep": axis}) for axis in shared]
     if tokens > 1:
         strategies.append(("cp", {"cp": tokens, "attention": attention}))
     return strategies
@@ -162,7 +204,7 @@ def unless_usual(attention: str | None) -> str | None:
 
 
 def misplaced(experts: int | None, devices: int | None, **others: int | None) -> tuple[str, str] | None:
-    """Why no strategy has experts over so many devices: the axis ep is taken out of the data-parallel ``devices`` alone. With a remedy.
+    """Why no strategy has experts over so many devices, which are neither all of some axes nor data-parallel ``devices``. With a remedy.
 
     ``others``: the degrees of further axes over whose devices the system lays them first, by the name of the parallelism.
     """

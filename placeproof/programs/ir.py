@@ -73,6 +73,13 @@ class Call:
         return value
 
     @property
+    def cuts(self) -> tuple[tuple[str, str], ...]:
+        """Each axis with the dimension that it splits of the result: one for all axes, or one each. Empty where `dim` says neither."""
+        dims = (self.option("dim") or "").split()
+        dims = dims * len(self.axes) if len(dims) == 1 else dims
+        return tuple(zip(self.axes, dims, strict=True)) if len(dims) == len(self.axes) else ()
+
+    @property
     def operands(self) -> tuple[Expr, ...]:
         """The arguments that are values: neither the name of a function nor a width."""
         if self.op in ("cast", "quantize"):
@@ -162,7 +169,7 @@ class Group:
 
     ``partial``: the axes over which its gradient is a partial sum, though the group is not in parts there (a norm under sequence
     parallelism, a router): that of a whole pass, and over axes that split blocks also that of a call. ``tied``: the pipeline axis between
-    whose first and last stage the group's copies are tied. ``experts``: the axis over which its experts are spread, each token being sent
+    whose first and last stage the group's copies are tied. ``experts``: the axes over which its experts are spread, each token being sent
     to its expert. ``whole``: the axes along which its parts are whole matrices, each with one owner. ``update``: "elementwise" where its
     elements are updated one by one, whatever the reference's optimizer reads of other groups.
     ``frozen``: it is not trained, so that it has parameters alone.
@@ -172,7 +179,7 @@ class Group:
     size: Expr
     partial: tuple[str, ...] = ()
     tied: str | None = None
-    experts: str | None = None
+    experts: tuple[str, ...] = ()
     whole: tuple[str, ...] = ()
     update: str | None = None
     frozen: bool = False

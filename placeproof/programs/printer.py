@@ -73,7 +73,7 @@ def _header(program: Program) -> Iterator[str]:
 def _groups(groups: tuple[Group, ...]) -> Iterator[str]:
     if groups != (Group(name=DEFAULT_GROUP, size=Ref(name="P")),):
         for g in groups:
-            said = {"partial": _axes(g.partial), "tied": g.tied, "experts": g.experts, "whole": _axes(g.whole), "update": g.update}
+            said = {"partial": _axes(g.partial), "tied": g.tied, "experts": _axes(g.experts), "whole": _axes(g.whole), "update": g.update}
             said |= {"frozen": "true" if g.frozen else ""}
             options = [f", {name}={value}" for name, value in said.items() if value]
             yield f"group({g.name}, {expression(g.size)}{''.join(options)})"

@@ -110,7 +110,7 @@ def _known_axes(program: Program, problems: Problems) -> None:
         for axis, _ in placed.modes:
             known(axis, placed.place)
     for group in program.groups:
-        for option in (*group.partial, group.tied, group.experts, *group.whole):
+        for option in (*group.partial, group.tied, *group.experts, *group.whole):
             if option is not None:
                 known(option, group.place)
     for tensor in program.tensors:

@@ -63,7 +63,7 @@ def _gradient(w: Value, dx: Value, program: Program) -> Value:
 
 
 def _gradient_piece(w: Piece, dx: Value, program: Program) -> Piece:
-    own = {g.experts for g in program.groups if g.name == w.group}  # a device has its own experts' gradient, whole
+    own = {axis for g in program.groups if g.name == w.group for axis in g.experts}  # a device has its own experts' gradient, whole
     factors = [(axis.splits, f) for axis in program.axes if axis.name not in own for f in axis.factors]
     split = [f for of, f in factors if of.matrices and AxisLayout.SHARD in dx.on(f) and w.on(f) is not AxisLayout.SHARD]
     return w.laid((*(f for of, f in factors if of.samples), *split), AxisLayout.PARTIAL)

@@ -10,7 +10,7 @@ from placeproof.core.diagnostics import Diagnostic, InputError, Place
 from placeproof.core.mesh import Axis
 from placeproof.core.modes import Mode, Share
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, MODEL_STATES, OPTIMIZER, PARAMETERS, STATES, State
-from placeproof.core.strategy import EXPERT, MATRIX, Strategy
+from placeproof.core.strategy import EXPERT, MATRIX, OUTER, Strategy
 from placeproof.semantics.scheduled import problems as unscheduled
 
 
@@ -131,43 +131,51 @@ def _one_axis_each(strategy: Strategy) -> Iterator[Diagnostic]:
 
 
 def _experts_lie(strategy: Strategy) -> Iterator[Diagnostic]:
-    entries = [e for e in strategy.entries if EXPERT in e.groups]
-    axes = list(dict.fromkeys(e.axis for e in entries))
-    if len(axes) > 1:
-        shown = " and ".join(f"`{a}`" for a in axes)
-        message = f"experts lie in parts over {shown}; one axis can be lowered"
-        yield _bad(message, "merge them into one axis of the product of their degrees")
-    for name in axes:
+    for name in strategy.experts:
         axis = strategy.axis(name)
         modes = {state: strategy.mode(state, name, EXPERT) for state in MODEL_STATES}
-        if not axis.splits.batch or any(not m.split or m.gathers or m.fetches for m in modes.values()):
+        apart = axis.splits.samples or axis.splits.matrices
+        if not apart or any(not m.split or m.gathers or m.fetches for m in modes.values()):
             shown = ", ".join(f"{state} `{mode}`" for state, mode in modes.items())
             message = f"experts lie {shown} on `{name}`, which splits the {axis.splits}: that is not lowered"
-            yield _bad(message, "place parameters, gradients and optimizer of `expert` `S` on an axis that splits the batch")
-        yield from _beside_experts(strategy, name)
+            help = (
+                "place parameters, gradients and optimizer of `expert` `S` on an axis that splits the batch, tokens or the hidden dimension"
+            )
+            yield _bad(message, help)
+        elif axis.splits.matrices and not _splits_tokens(strategy, axis):
+            message = f"each device of `{name}` has all tokens, and would send them to the experts of the others once more"
+            yield _bad(message, "compose it with `sp`, so that each has tokens of its own")
+    yield from _beside_experts(strategy)
 
 
-def _beside_experts(strategy: Strategy, name: str) -> Iterator[Diagnostic]:
-    """What the other parameters may do on the axis of the experts."""
-    gathers = [a.name for a in strategy.axes if _mode(strategy, PARAMETERS, a).gathers]
-    if name not in gathers:
+def _splits_tokens(strategy: Strategy, axis: Axis) -> bool:
+    """Whether activations outside parallel regions lie in parts over an axis that splits the hidden dimension."""
+    mode = strategy.mode(ACTIVATIONS, axis.name, OUTER)
+    return mode.device is Share.PART and not mode.gathers
+
+
+def _beside_experts(strategy: Strategy) -> Iterator[Diagnostic]:
+    """What the other parameters may do on the axes of the experts."""
+    gathers = {a.name for a in strategy.axes if _mode(strategy, PARAMETERS, a).gathers}
+    beside, keeps = gathers.intersection(strategy.experts), strategy.schedule
+    if not beside:
         return
-    keeps = strategy.schedule
-    if gathers == [name]:
+    shown = " and ".join(f"`{name}`" for name in sorted(beside))
+    if gathers == beside:
         yield _bad(
-            f"parameters are gathered over `{name}` alone, so that a unit's experts are not gathered, and the rest is: that is not lowered",
+            f"parameters are gathered over {shown} alone, so that a unit's experts are not gathered, and the rest is: that is not lowered",
             "shard over `dp` as well: `fsdp * fsdp(dp=ep) * ep`",
         )
     if keeps.prefetch or keeps.root == "keep" or not (keeps.reshard is None or isinstance(keeps.reshard, bool)):
         yield _bad(
-            f"prefetching, a root unit that is kept, or a shard over sub-groups where parameters are gathered over `{name}` is not lowered",
+            f"prefetching, a root unit that is kept, or a shard over sub-groups where parameters are gathered over {shown} is not lowered",
             "leave the option out",
         )
 
 
 def _experts_are_matrices(strategy: Strategy) -> Iterator[Diagnostic]:
-    split = any(a.splits.matrices for a in strategy.axes) and strategy.schedule.experts != "whole"
-    if strategy.schedule.matrices is not None and split and any(EXPERT in e.groups for e in strategy.entries):
+    split = any(a.splits.matrices and a.name not in strategy.experts for a in strategy.axes) and strategy.schedule.experts != "whole"
+    if strategy.schedule.matrices is not None and split and strategy.experts:
         message = "an update of whole matrices needs to know which parts of experts make one, where the hidden dimension is split"
         yield _bad(message, "keep each expert whole: `ep(experts=whole)`")
 
@@ -216,7 +224,7 @@ RULES: tuple[Usability, ...] = (
     Usability(code="PP120", demands="activations stay with their samples and layers", check=_activations_lie),
     Usability(code="PP108", demands="what a strategy builds on is there", check=_needs_met),
     Usability(code="PP122", demands="one axis splits the hidden dimension, one the layers", check=_one_axis_each),
-    Usability(code="PP122", demands="experts lie on one axis that splits the batch", check=_experts_lie),
+    Usability(code="PP122", demands="experts lie where devices have tokens of their own", check=_experts_lie),
     Usability(code="PP122", demands="what an update of whole matrices reads of experts is known", check=_experts_are_matrices),
     Usability(code="PP122", demands="groups differ where the computation is split", check=_groups_differ_by_computation),
     Usability(code="PP103", demands="sub-groups divide their axis", check=_sub_groups_divide),

@@ -86,7 +86,8 @@ def test_wrong_exchanges_are_refuted(name: str) -> None:
 
 #: What the encoding does not speak of, and no run on several devices computes.
 NO_MEANING = {
-    "several axes": ("all_to_all(q, cp, tp, dim=width)", "is over one axis"),
+    "several axes with one dimension too few": ("all_to_all(q, cp, tp, dim='width heads width')", "needs `dim=`"),
+    "several axes, one of which stays": ("all_to_all(q, cp, tp, dim='width heads')", "is cut along `tp` already"),
     "no dimension": ("all_to_all(q, cp)", "needs `dim=`"),
     "a dimension that is not there": ("all_to_all(q, cp, dim=hidden)", "needs `dim=`"),
     "the same dimension": ("all_to_all(q, cp, dim=tokens)", "is cut along `cp` already"),
@@ -159,6 +160,67 @@ returns(y)
     assert judge_tensors(read(text.replace("dim=experts", "dim=hidden"))).word == "refuted"
 
 
+#: Experts over two axes: one splits the batch, the other one tokens.
+EXPERTS = """\
+mesh(ep, tp)
+splits(ep=batch)
+tensor(n, batch, tokens, hidden, ep=batch, tp=tokens)
+tensor(route, batch, tokens, picks=experts, ep=batch, tp=tokens)
+tensor(w, experts, hidden, ffn, ep=experts, tp=experts)
+tensor(dy, batch, tokens, ffn, ep=batch, tp=tokens)
+sent = all_to_all(hot(route) * n, ep, tp, dim=experts)
+out = all_to_all(contract(sent, w, over=hidden), ep, tp, dim="batch tokens")
+y = contract(hot(route), out, over=experts)
+returns(y)
+dout = all_to_all(hot(route) * dy, ep, tp, dim=experts)
+returns(total(contract(sent, dout, over=tokens), over=batch), at=dy, by=w, gradient_of=y)
+"""
+WRONG_EXPERTS = {
+    "over one axis alone": ("hot(route) * n, ep, tp, dim=experts", "hot(route) * n, ep, dim=experts"),
+    "tokens come back as samples": ('dim="batch tokens"', 'dim="tokens batch"'),
+    "all come back along one dimension": ('dim="batch tokens"', "dim=batch"),
+    "gradients go to other experts": (
+        "all_to_all(hot(route) * dy, ep, tp, dim=experts)",
+        "all_to_all(hot(route) * dy, tp, ep, dim=experts)",
+    ),
+    "gradients do not go": ("all_to_all(hot(route) * dy, ep, tp, dim=experts)", "hot(route) * dy"),
+}
+
+
+def test_experts_over_two_axes_get_the_tokens_of_both() -> None:
+    assert judge_tensors(read(EXPERTS)).word == "proved"
+    assert read(render(read(EXPERTS))) == read(EXPERTS)
+    there, back, gradients = exchanges(read(EXPERTS))
+    sizes, degrees = {"batch": 6, "tokens": 4, "hidden": 5, "ffn": 7, "experts": 12}, {"ep": 3, "tp": 2}
+    assert there.elements(sizes, degrees) == 6 * 4 * 5 // 6
+    assert gradients.elements(sizes, degrees) == 6 * 4 * 7 // 6
+    assert (dict(there.split), dict(back.split)) == ({"batch": ("ep",), "tokens": ("tp",)}, {"experts": ("ep", "tp")})
+
+
+@pytest.mark.parametrize("name", WRONG_EXPERTS)
+def test_wrong_exchanges_over_two_axes_are_refuted(name: str) -> None:
+    old, new = WRONG_EXPERTS[name]
+    assert EXPERTS.count(old) == 1
+    assert judge_tensors(read(EXPERTS.replace(old, new))).word == "refuted"
+
+
+@settings(max_examples=40)
+@given(ep=st.integers(1, 3), tp=st.integers(1, 2), tokens=st.integers(1, 5), experts=st.integers(1, 7), seed=st.integers(1, 9))
+def test_pieces_over_two_axes_are_what_gathers_and_cuts_leave(ep: int, tp: int, tokens: int, experts: int, seed: int) -> None:
+    sizes = {"batch": 3, "tokens": tokens, "hidden": 2, "experts": experts, "ffn": 1}
+    setup = Setup(degrees={"ep": ep, "tp": tp}, sizes=sizes, seed=seed)
+    head = "".join(f"{line}\n" for line in EXPERTS.splitlines()[:6]) + "sent = hot(route) * n * w\n"
+    head = head.replace(", ep=experts, tp=experts", "")
+    there = "part(part(all_gather(all_gather(sent, tp), ep), ep, dim=experts), tp, dim=experts)"
+    back = "part(part(all_gather(all_gather(moved, tp), ep), ep, dim=batch), tp, dim=tokens)"
+    pairs = [("all_to_all(sent, ep, tp, dim=experts)", there), ("all_to_all(moved, ep, tp, dim='batch tokens')", back)]
+    for direct, apart in pairs:
+        one, other = (machine(read(f"{head}moved = {there}\ny = {text}\nreturns(y)\n"), setup).run()[0].value for text in (direct, apart))
+        assert dict(one.split) == dict(other.split)
+        for device in itertools.product(range(ep), range(tp)):
+            assert list(one.by_place(device)) == list(other.by_place(device))
+
+
 def test_what_was_added_up_is_sent_whole() -> None:
     """The gradient of keys by their tokens: a sum over look-ups takes room along every dimension."""
     text = """\
@@ -190,6 +252,7 @@ REPLAYED = {
     "there": "returns(all_to_all(q, cp, dim=width) * cp)",
     "there and back": "returns(all_to_all(all_to_all(q, cp, dim=width), cp, dim=tokens) * cp)",
     "to a dimension that another axis splits": "returns(all_to_all(q, cp, dim=heads) * cp)",
+    "over two axes": "returns(all_to_all(all_to_all(q, cp, tp, dim=width), cp, tp, dim='tokens heads') * cp)",
     "after a sum": "returns(all_to_all(contract(q, wo, over=width), cp, dim=hidden) * cp)",
 }
 

@@ -21,8 +21,10 @@ from placeproof.cost.model.checks import require_fit
 from placeproof.models import load
 from placeproof.programs import Program, check, parse, read, render
 from placeproof.programs.assumptions import ASSUMPTIONS
+from placeproof.semantics.composition.decide import composed
+from placeproof.semantics.judge.model import judge_linked
 from placeproof.semantics.judge.verdict import judge
-from placeproof.semantics.linked import link
+from placeproof.semantics.linked import link, read_linked, render_linked
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Fault, Setup
 from placeproof.semantics.meaning.run import run
@@ -48,6 +50,14 @@ STRATEGIES = [
     "tp * sp * ep(experts=whole)",
     "fsdp * fsdp(dp=ep) * tp * sp * ep * checkpoint",
     "zero1 * zero1(dp=ep) * tp * sp * ep(experts=whole) * accumulate",
+    "tp * sp * ep(tp)",
+    "ddp * tp * sp * ep * ep(tp)",
+    "ddp * cp * ep(cp)",
+    "zero1 * zero1(ep) * zero1(cp) * cp * ep * ep(cp)",
+    "fsdp * fsdp(cp) * cp * ep(cp) * checkpoint",
+    "zero1 * cp * tp * sp(norms=each) * ep(cp) * ep(tp) * accumulate",
+    "ddp * tp * sp * ep * ep(tp) * pp * clip",
+    "ep * ep(ep2)",
 ]
 
 
@@ -82,6 +92,8 @@ def test_a_run_agrees(strategy: str) -> None:
 DENSE = "gradients.dense = all_reduce(gradients.dense, ep)"
 GATHER = "w = all_gather(parameters[u], dp)"
 ALL, OWN = "gradients = scale(gradients, 1 / (dp * ep))", "gradients.expert = scale(gradients.expert, {})"
+ALL_CP, REST_CP = "gradients = scale(gradients, 1 / (dp * cp))", "gradients.dense = scale(gradients.dense, 1 / (dp * cp))"
+UPDATE = "parameters, optimizer = update(parameters, optimizer, gradients)"
 REST = "gradients.dense = scale(gradients.dense, 1 / (dp * ep))"
 MUTANTS = [
     ("ep", "expert gradients reduced over the experts' axis, too", DENSE, "gradients = all_reduce(gradients, ep)"),
@@ -143,6 +155,38 @@ MUTANTS = [
         "gradients.matrix = all_reduce(gradients.matrix, ep)",
         "gradients = all_reduce(gradients, ep)",
     ),
+    ("ddp * tp * sp * ep * ep(tp)", "tokens sent over one of the axes alone", 'experts="ep tp"', "experts=ep"),
+    ("ddp * tp * sp * ep * ep(tp)", "tokens sent over the other axis alone", 'experts="ep tp"', "experts=tp"),
+    ("ddp * cp * ep * ep(cp)", "tokens of a sequence not sent", 'experts="ep cp"', "experts=ep"),
+    (
+        "ddp * cp * ep * ep(cp)",
+        "other experts of a sequence added up",
+        "all_reduce(gradients.expert, dp)",
+        "all_reduce(gradients.expert, dp, cp)",
+    ),
+    ("ddp * cp * ep(cp)", "experts not divided by the devices of a sequence", ALL_CP, f"{REST_CP}\n{OWN.format('1 / dp')}"),
+    (
+        "ddp * tp * sp * ep * ep(tp)",
+        "other experts added up with the norms",
+        "gradients.norm, tp)",
+        "gradients.norm, tp)\ngradients.expert = all_reduce(gradients.expert, tp)",
+    ),
+    ("ddp * tp * sp * ep * ep(tp)", "a router that is not added up", "gradients.norm = all_reduce(gradients.norm, tp)\n", ""),
+    ("tp * sp * ep(tp)", "experts divided by devices with the same samples", UPDATE, f"{OWN.format('1 / tp')}\n{UPDATE}"),
+    (
+        "tp * sp * ep(tp)",
+        "experts that are given all tokens",
+        "forward(parameters.expert[k], y)",
+        "forward(parameters.expert[k], all_gather(y, tp))",
+    ),
+    ("tp * sp * ep(tp)", "experts that are taken for copies", 'parameters.expert, tp="S"', 'parameters.expert, tp="R"'),
+    ("tp * sp * ep(tp)", "what experts make added up", "reduce_scatter(z, tp) + e", "reduce_scatter(z + all_gather(e, tp), tp)"),
+    (
+        "ddp * ep(experts=whole) * tp * sp",
+        "copies of experts taken for others",
+        "gradients.expert = all_reduce(gradients.expert, tp)\n",
+        "",
+    ),
     ("ddp * ep", "experts' gradients averaged twice", "all_reduce(gradients.expert, dp)", "all_reduce(gradients.expert, dp, op=mean)"),
 ]
 
@@ -201,7 +245,110 @@ def test_the_router_is_reduced_like_everything_dense() -> None:
     assert agree(read(ROUTER.replace("G.router = all_reduce(G.router, dp, ep)", "G.router = all_reduce(G.router, dp)"))) == "refuted"
 
 
-EDITED = ("ep", "zero1 * ep", "zero1 * zero1(dp=ep) * ep")
+PASS = """
+mesh(dp, tp)
+group(rest, P - P_expert - P_norm)
+group(router, P_norm, partial=tp)
+group(expert, P_expert, experts="dp tp")
+place(parameters.expert, dp="S", tp="S")
+place(optimizer.expert, dp="S", tp="S")
+place(gradients.expert, dp="S", tp="S")
+G = backward(parameters)
+G.router = all_reduce(G.router, tp)
+G.rest = all_reduce(G.rest, dp)
+G.router = all_reduce(G.router, dp)
+G = scale(G, 1 / dp)
+parameters, optimizer = update(parameters, optimizer, G)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "word"),
+    [
+        ("", "", "proved"),
+        ("G.rest = all_reduce(G.rest, dp)", "G.rest = all_reduce(G.rest, dp)\nG.expert = all_reduce(G.expert, dp)", "refuted"),
+        ("G.router = all_reduce(G.router, tp)", "G.router = all_reduce(G.router, tp)\nG.expert = all_reduce(G.expert, tp)", "refuted"),
+        ("G = scale(G, 1 / dp)", "G = scale(G, 1 / (dp * tp))", "refuted"),
+        ("G.router = all_reduce(G.router, tp)\n", "", "refuted"),
+        ('parameters.expert, dp="S", tp="S"', 'parameters.expert, dp="S", tp="R"', "refuted"),
+    ],
+)
+def test_whole_passes_with_experts_over_two_axes(old: str, new: str, word: str) -> None:
+    text = PASS.replace(old, new)
+    assert agree(read(text)) == word
+    assert composed(resolve(read(text))).proved is (word == "proved")
+
+
+GIVEN_ALL = """
+mesh(tp)
+group(matrix, P - P_norm - P_expert)
+group(norm, P_norm)
+group(expert, P_expert, experts=tp)
+place(parameters, tp="S")
+place(optimizer, tp="S")
+place(gradients, tp="S")
+place(parameters.norm, tp="R")
+place(optimizer.norm, tp="R")
+place(gradients.norm, tp="R")
+x = data()
+for k in blocks:
+    y, kept.norm[k] = forward(parameters.norm[k], x)
+    z, kept.matrix[k] = forward(parameters.matrix[k], y)
+    e, kept.expert[k] = forward(parameters.expert[k], y)
+    x = x + (all_reduce(z, tp) + e)
+dx = loss(x)
+for k in reversed(blocks):
+    gradients.matrix[k] = backward_weight(parameters.matrix[k], kept.matrix[k], dx)
+    gradients.expert[k] = backward_weight(parameters.expert[k], kept.expert[k], dx)
+    dy = all_reduce(backward_input(parameters.matrix[k], kept.matrix[k], dx), tp) + backward_input(parameters.expert[k], kept.expert[k], dx)
+    gradients.norm[k] = backward_weight(parameters.norm[k], kept.norm[k], dy)
+    dx = dx + backward_input(parameters.norm[k], kept.norm[k], dy)
+parameters, optimizer = update(parameters, optimizer, gradients)
+"""
+
+
+def test_tokens_that_all_devices_have_are_sent_once() -> None:
+    assert agree(read(GIVEN_ALL)) == "proved"
+    assert agree(read(GIVEN_ALL.replace(UPDATE, f"{OWN.format('1 / tp')}\n{UPDATE}"))) == "refuted"
+    assert agree(read(GIVEN_ALL.replace(" + e)", " + all_reduce(e, tp))"))) == "refuted"
+
+
+def test_layers_with_groups_of_experts_over_different_axes_are_left_open() -> None:
+    text = """
+mesh(dp, ep)
+splits(ep=batch)
+group(rest, P - P_expert - P_norm)
+group(one, P_norm, experts=dp)
+group(two, P_expert, experts=ep)
+place(parameters.one, dp="S")
+place(optimizer.one, dp="S")
+place(gradients.one, dp="S")
+place(parameters.two, ep="S")
+place(optimizer.two, ep="S")
+place(gradients.two, ep="S")
+x, kept = forward(parameters, data())
+G = backward_weight(parameters, kept, loss(x))
+G.rest = all_reduce(G.rest, dp, ep)
+G.one = all_reduce(G.one, ep)
+G.two = all_reduce(G.two, dp)
+G = scale(G, 1 / (dp * ep))
+parameters, optimizer = update(parameters, optimizer, G)
+"""
+    assert judge(read(text)).word == "unknown"
+    passed = text.replace("x, kept = forward(parameters, data())\n", "").replace(
+        "backward_weight(parameters, kept, loss(x))", "backward(parameters)"
+    )
+    assert agree(read(passed)) == "proved"
+
+
+def test_the_rule_of_composition_takes_axes_of_experts_one_by_one() -> None:
+    for strategy in ("ddp * tp * sp * ep * ep(tp)", "zero1 * zero1(cp) * cp * ep(cp)", "ep * ep(ep2)"):
+        assert composed(resolve(program(strategy))).proved, strategy
+    for old, new in (('experts="ep tp"', "experts=ep"), ("gradients.norm = all_reduce(gradients.norm, tp)\n", "")):
+        assert not composed(resolve(changed("ddp * tp * sp * ep * ep(tp)", (old, new)))).proved
+
+
+EDITED = ("ep", "zero1 * ep", "zero1 * zero1(dp=ep) * ep", "ep * ep(cp) * cp")
 
 
 def _readable(mutant: Program) -> bool:
@@ -223,7 +370,7 @@ def _edited(strategy: str) -> list[Program]:
 
 @pytest.mark.parametrize("number", range(24))
 def test_edits_agree_with_brute_force(number: int) -> None:
-    found = _edited(EDITED[number % 3])
+    found = _edited(EDITED[number % len(EDITED)])
     agree(found[number % len(found)], "experts against brute force")
 
 
@@ -236,8 +383,10 @@ def test_the_assumption_is_listed_where_there_are_experts() -> None:
 REFUSED = [
     ("fsdp(dp=ep) * ep", "gathered over `ep` alone"),
     ("fsdp(prefetch=true) * fsdp(dp=ep, prefetch=true) * ep", "prefetching"),
-    ("ep * ep(ep=ep2)", "one axis can be lowered"),
-    ("ep(ep=tp) * tp", "an axis divides one thing"),
+    ("fsdp(cp) * fsdp(ep) * cp * ep * ep(cp)", "gathered over `cp` and `ep` alone"),
+    ("ep(tp) * tp", "each device of `tp` has all tokens"),
+    ("ep(tp) * tp * zero_r * checkpoint", "compose it with `sp`"),
+    ("ep(pp) * pp", "experts lie parameters `S`, optimizer `S`, gradients `S` on `pp`, which splits the layers"),
 ]
 
 
@@ -321,6 +470,54 @@ def test_tokens_after_dispatch_do_not_depend_on_the_experts_axis() -> None:
     assert {e.kind for e, _ in layers.exchanges(d.at)} == {"all_to_all"}
 
 
+def test_tokens_after_dispatch_over_tensor_parallel_devices() -> None:
+    """The same row with ETP = 1: of TP devices each sends its own tokens, and its experts get as many."""
+    d = derive_model(load("mixtral"), parse_strategy("ddp * tp * sp * ep * ep(tp)"))
+    (sent,) = (h.row for h in d.costs[0].held if h.row.stored.name.endswith("sent_by_experts"))
+    b, s, k, h, c, tp = sympy.symbols("b s k h c N_tp")
+    assert sympy.simplify(sent.elements - c * b * s * k * h / tp) == 0
+
+
+def test_mixtral_over_tensor_parallel_devices_by_hand() -> None:
+    """16 devices: tp 2 and 8 data-parallel ones; an expert of each layer on each of 2 * 4 devices (Megatron's etp = 1, ep = 8).
+
+    Of 32 layers with 8 experts of 3 matrices of 4096 x 14336, in bytes: 2 + 4 + 12 a parameter, the optimizer state sharded over the 2
+    devices that have the same experts, and over all 8 data-parallel ones for everything else.
+    """
+    (cost,) = (d := derive_model(load("mixtral-8x7b"), parse_strategy("zero1(2) * zero1(ep) * tp(2) * sp * ep(4) * ep(tp)"))).costs
+    expert = 3 * 4096 * 14336
+    attention = 2 * 4096 * 4096 + 2 * 4096 * 1024
+    rest = 32 * (attention // 2 + 2 * 4096 + 8 * 4096) + 4096 + 2 * 32000 * 4096 // 2
+    widths = {"b_theta": Fraction(2), "b_g": Fraction(4), "b_omega": Fraction(12), "b_a": Fraction(2), "b": Fraction(1), "c": Fraction(1)}
+    held = {state: d.value(amount, widths) for state, amount in cost.states.items()}
+    assert held == {
+        "parameters": 2 * (32 * expert + rest),
+        "gradients": 4 * (32 * expert + rest),
+        "optimizer": 12 * Fraction(32 * expert, 2) + 12 * Fraction(rest, 8),
+    }
+    # Half of the 32768 tokens of a sample, twice each, in 2 * 4096 bytes: 7 of 8 go elsewhere, there and back, in each direction.
+    sent = [d.value(one.bytes * one.times, widths) for one in cost.sent if one.kind == "all_to_all"]
+    assert sent == [32 * Fraction(7, 8) * 16384 * 2 * 4096 * 2] * 4
+    assert {one.axes for one in cost.sent if one.kind == "all_to_all"} == {("ep", "tp")}
+    experts = {one.axes: d.value(one.bytes, widths) for one in cost.sent if one.about == "gradients"}
+    assert experts["dp",] == 4 * Fraction(32 * expert, 2)
+
+
+def test_floating_point_operations_do_not_depend_on_whose_experts_a_device_has() -> None:
+    """Tokens are spread evenly: a device with other experts computes with as many tokens as one with a part of each."""
+    b, one = {"b": Fraction(1)}, {"c": Fraction(1)}
+    forward = []
+    for strategy in (
+        "ddp(2) * tp(2) * sp * ep(4)",
+        "ddp(4) * tp(2) * sp * ep(2) * ep(tp)",
+        "cp(2) * ep(4) * ep(cp)",
+        "ddp(2) * cp(2) * ep(2) * ep(cp)",
+    ):
+        (cost,) = (d := derive_model(load("mixtral-8x7b"), parse_strategy(strategy))).costs
+        forward.append(d.value(cost.flops.forward, b | one))
+    assert len(set(forward)) == 1
+
+
 def test_states_of_a_model_follow_their_own_domains() -> None:
     d = derive_model(load("mixtral-8x7b"), parse_strategy("zero1(dp=4) * zero1(dp=ep) * ep(8)"))
     (cost,) = d.costs
@@ -352,19 +549,59 @@ def test_deepseek_v3_as_it_was_trained() -> None:
 
 @pytest.mark.parametrize(
     "strategy",
-    ["ddp * ep * tp", "zero1 * ep(experts=whole) * tp * sp", "zero1 * ep * tp * sp", "ddp * ep * cp", "fsdp * fsdp(dp=ep) * ep * pp"],
+    [
+        "ddp * ep * tp",
+        "zero1 * ep(experts=whole) * tp * sp",
+        "zero1 * ep * tp * sp",
+        "ddp * ep * cp",
+        "fsdp * fsdp(dp=ep) * ep * pp",
+        "zero1 * ep * tp * sp * ep(tp)",
+        "ddp * cp(attention=ulysses) * tp * sp * ep(cp) * ep(tp)",
+    ],
 )
 def test_blocks_of_models_with_experts_are_proved_on_every_mesh(strategy: str) -> None:
     for block in link(load("mixtral"), parse_strategy(strategy)).blocks.values():
         assert judge(block.program).word == "proved", block.name
 
 
-def test_experts_that_do_not_divide_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("model", "strategy"),
+    [
+        ("mixtral-8x7b", "zero1 * zero1(ep) * tp * sp * ep * ep(tp) * clip"),
+        ("qwen3-30b-a3b", "fsdp * cp * tp * sp * ep(cp) * ep(tp) * accumulate"),
+        ("deepseek-v3", "ddp * tp(2) * sp * ep * ep(tp) * pp(4) * checkpoint"),
+    ],
+)
+def test_steps_of_models_are_proved_and_a_step_that_adds_up_other_experts_is_refuted(model: str, strategy: str) -> None:
+    linked = link(load(model), parse_strategy(strategy))
+    assert judge_linked(linked).word == "proved"
+    text = render_linked(linked)
+    summed = "gradients.norm = all_reduce(gradients.norm, tp)\n"
+    assert summed in text
+    assert judge_linked(read_linked(text.replace(summed, ""))).word == "refuted"
+    wrong = summed + "gradients.expert = all_reduce(gradients.expert, tp)\n"
+    assert judge_linked(read_linked(text.replace(summed, wrong))).word == "refuted"
+
+
+def test_tokens_that_two_axes_split_go_to_experts_over_both() -> None:
+    mixtral = load("mixtral")
+    for strategy in ("cp * tp * sp * ep(cp)", "cp * tp * sp * ep(cp, experts=whole)"):
+        with pytest.raises(InputError, match="is not lowered for blocks"):
+            link(mixtral, parse_strategy(strategy))
+        assert judge(program(strategy)).word == "proved"
+    for strategy in ("cp * tp * ep(cp)", "cp * tp * sp * ep(cp) * ep(tp)", "cp * tp * sp * ep(tp)"):
+        link(mixtral, parse_strategy(strategy))
+
+
+@pytest.mark.parametrize("strategy", ["ddp * ep(3)", "ddp * tp(2) * sp * ep(8) * ep(tp)", "cp(16) * ep(cp)"])
+def test_experts_that_do_not_divide_are_refused(strategy: str) -> None:
     with pytest.raises(InputError, match="dimension `experts` of size 8"):
-        require_fit(derive_model(load("mixtral-8x7b"), parse_strategy("ddp * ep(3)")), {})
+        require_fit(derive_model(load("mixtral-8x7b"), parse_strategy(strategy)), {})
 
 
-@pytest.mark.parametrize("strategy", ["tp * sp * ep", "tp * ep", "tp * sp * ep(experts=whole)", "tp * sp * ep * zero3(dp=dp2)"])
+@pytest.mark.parametrize(
+    "strategy", ["tp * sp * ep", "tp * ep", "tp * sp * ep(experts=whole)", "tp * sp * ep * zero3(dp=dp2)", "tp * sp * ep(tp)"]
+)
 def test_the_groups_of_a_block_keep_all_activations_together(strategy: str) -> None:
     """On one device they add up to A."""
     kept = derive(parse_strategy(strategy)).forms["memory.activations"]

@@ -41,8 +41,9 @@ class Tensor:
     def moved(self, joined: list[str], dim: str | None = None, axes: list[str] | None = None) -> Tensor:
         """With whole parts along the axes ``joined``, and ``dim`` split by ``axes``."""
         split = {d: tuple(a for a in own if a not in joined) for d, own in self.split.items()}
-        if dim is not None:
-            split[dim] = (*split.get(dim, ()), *(axes or joined))
+        dims = (dim or "").split()
+        for axis, own in zip(axes or joined, dims if len(dims) > 1 else dims * len(axes or joined), strict=dim is not None):
+            split[own] = (*split.get(own, ()), axis)
         return Tensor(self.dims, split, self.thin, samples=self.samples)
 
 

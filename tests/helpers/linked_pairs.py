@@ -60,6 +60,9 @@ STRATEGIES = (
     "zero1(2) * ep(2) * tp(2) * sp",
     "fsdp(2) * fsdp(dp=ep) * ep(2) * pp(2)",
     "zero1(4) * ep(2, experts=whole) * tp(2) * sp * cp(2)",
+    "zero1(2) * tp(2) * sp * ep(2) * ep(tp)",
+    "zero1(2) * zero1(cp) * cp(2) * tp(2) * sp * ep(cp) * ep(tp) | full",
+    "fsdp(2) * cp(2, attention=ulysses) * tp(2) * ep(cp) * pp(2)",
 )
 #: Sizes for numbers of what stays open: no two widths are alike.
 NUMBERS = {

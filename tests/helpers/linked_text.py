@@ -52,6 +52,7 @@ class Header:
     stack: list[tuple[str, int]] = field(default_factory=list)  # segments, each so many times over
     shared: set[str] = field(default_factory=set)
     rings: set[str] = field(default_factory=set)
+    own_samples: set[str] = field(default_factory=set)  # axes whose devices have
     recompute: set[str] = field(default_factory=set)
     stages: list[int] = field(default_factory=list)
     unit: Fraction | None = None  # parameters in a unit
@@ -93,8 +94,10 @@ class Text:
         """Whether it is a line of the header; what it says is noted."""
         head, args, said = self.head, [ast.unparse(a) for a in call.args], options(call)
         match ast.unparse(call.func):
-            case "program" | "model" | "approximate" | "splits":
+            case "program" | "model" | "approximate":
                 pass  # nothing of amounts
+            case "splits":
+                head.own_samples |= {axis for axis, what in said.items() if what == "batch"}
             case "mesh":
                 if args:
                     raise NotWalkedError("a degree is open")
@@ -141,8 +144,9 @@ class Text:
         return True
 
     def _group(self, name: str, members: str, said: Mapping[str, str]) -> None:
-        if "experts" in said:  # its devices have samples of their own: the batch is that of one
-            self.head.sizes["batch"] *= self.head.degrees[said["experts"]]
+        for axis in said.get("experts", "").split():
+            if axis in self.head.own_samples:  # its devices have samples of their own: the batch is that of one
+                self.head.sizes["batch"] *= self.head.degrees[axis]
         if "." not in members:  # the first group has all that are in no other
             self.head.first_group = name
         for block, _, weight in (term.partition(".") for term in members.split(" + ") if "." in term):

@@ -260,12 +260,13 @@ class Run:
 
     def part(self, call: Call, value: Everywhere, axes: Sequence[str]) -> Everywhere:
         def own(d: Device, x: T) -> T:
-            dim = dict(call.options).get("dim")
-            if dim not in x.dims:
-                raise UndecidedError("a part without its dimension")
-            if any(axis in axes for axis, _ in x.dims[dim]):
-                raise UndecidedError("a part of a part")
-            return cut(self.mesh, d, x, dim, (*x.dims[dim], *((a, 0) for a in axes)))
+            for axis, dim in zip(axes, said_dims(call, axes), strict=True):
+                if dim not in x.dims:
+                    raise UndecidedError("a part without its dimension")
+                if any(axis == other for other, _ in x.dims[dim]):
+                    raise UndecidedError("a part of a part")
+                x = cut(self.mesh, d, x, dim, (*x.dims[dim], (axis, 0)))
+            return x
 
         return self.each(own, value)
 
@@ -307,6 +308,16 @@ class Run:
         return replace(mine, dims=mine.dims | {dim: after}, data=data)
 
     def all_to_all(self, call: Call, value: Everywhere, axes: Sequence[str]) -> Everywhere:
-        if any(x is not None and any(a == axes[0] for a, _ in x.dims.get(dict(call.options).get("dim") or "", ())) for x in value.values()):
+        own = dict(zip(axes, said_dims(call, axes), strict=True))
+        if any(x is not None and any(a == axis for axis, dim in own.items() for a, _ in x.dims.get(dim, ())) for x in value.values()):
             raise UndecidedError("`all_to_all` along the same dimension")
         return self.part(call, self.all_gather(call, value, axes), axes)
+
+
+def said_dims(call: Call, axes: Sequence[str]) -> list[str]:
+    """The dimension that is said for each axis: `dim` names one for all, or one each."""
+    dims = (dict(call.options).get("dim") or "").split()
+    dims = dims * len(axes) if len(dims) == 1 else dims
+    if len(dims) != len(axes):
+        raise UndecidedError("a part without its dimension")
+    return dims

@@ -699,7 +699,7 @@ class World:
     def computes(self, device: Device, element: Elem) -> bool:
         """Whether a device computes an element in a whole pass: it need not own it where nothing is split between owners."""
         experts = next(g.experts for g in self.model.program.groups if g.name == element.group)
-        if experts is not None and self.model.owner(experts, element) != device.rank(experts):
+        if any(self.model.owner(axis, element) != device.rank(axis) for axis in experts):
             return False
         for name, mode in self.modes("parameters", element.group):
             axis = self.model.program.axis(name)
@@ -1326,13 +1326,13 @@ def whole_pass(device: Device, call: Call, samples: list[Sample], w: Any, stat: 
     return Vec(cells)
 
 
-def batches(device: Device, samples: list[Sample], experts: str | None) -> list[list[Sample]]:
-    """The batches whose gradients a pass gives: the own one; of experts, those of all devices of the axis that send tokens."""
-    if experts is None or experts not in device.model.sample_axes:
-        return [samples]
+def batches(device: Device, samples: list[Sample], experts: tuple[str, ...]) -> list[list[Sample]]:
+    """The batches whose gradients a pass gives: the own one; of experts, those of all devices of the axes that send tokens."""
+    sending = [axis for axis in experts if axis in device.model.sample_axes]
     found = []
-    for rank in range(device.model.sizes[experts]):
-        found.append([Sample(tuple((a, rank if a == experts else c) for a, c in s.where), s.microbatch) for s in samples])
+    for ranks in itertools.product(*(range(device.model.sizes[axis]) for axis in sending)):
+        there = dict(zip(sending, ranks, strict=True))
+        found.append([Sample(tuple((a, there.get(a, c)) for a, c in s.where), s.microbatch) for s in samples])
     return found
 
 
@@ -1364,7 +1364,7 @@ def plain(device: Device) -> None:
     model = device.model
     if any(a.splits.compute and model.degrees[a.name] > 1 for a in model.program.axes):
         raise UnsupportedError("passes layer by layer on an axis that splits the computation")
-    if any(axis and model.sizes[axis] > 1 for g in model.program.groups for axis in (*g.partial, g.tied, g.experts)):
+    if any(axis and model.sizes[axis] > 1 for g in model.program.groups for axis in (*g.partial, g.tied, *g.experts)):
         raise UnsupportedError("passes layer by layer with partial, tied or expert groups")
     if model.options.get("statistics") == "batch":
         raise UnsupportedError("passes layer by layer with statistics of the batch")

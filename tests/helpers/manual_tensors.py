@@ -84,8 +84,9 @@ def draw_mesh(program: Program, degrees: dict[str, int], rng: np.random.Generato
         for axis, dim in t.split:
             cut[dim].add(axis)
     for call in (c for s in statements(program.body) for c in calls(s)):
-        if (dim := call.option("dim")) is not None:
-            cut.setdefault(dim, set()).update(call.axes)
+        said = (call.option("dim") or "").split()
+        for axis, dim in zip(call.axes, said if len(said) > 1 else said * len(call.axes), strict=False):
+            cut.setdefault(dim, set()).add(axis)
     sizes, owners = {}, {}
     for dim, axes in cut.items():
         every = list(itertools.product(*(range(degrees.get(a, 1)) for a in sorted(axes))))

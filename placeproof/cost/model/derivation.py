@@ -260,9 +260,9 @@ def _at(linked: Linked, widths: Mapping[str, int], fp8: bool) -> Sizing:
     axes = [a for a in linked.step.axes if a.name not in linked.apart]
     degrees: dict[str, Amount] = {a.name: a.degree or symbol(degree_symbol(a.name, only=len(axes) == 1)) for a in axes}
     sizes = {dim: size.at({n: symbol(n) for n in size.names}) for dim, size in linked.sizes.items()}
-    if linked.experts is not None:  # its devices have samples of their own, whose tokens meet where the experts are
-        sizes["batch"] = sizes["batch"] * degrees[linked.experts]
-    load = 1 if linked.experts is None else symbol("c")
+    for axis in (a for a in axes if a.name in linked.experts and a.splits.batch):  # samples whose tokens meet where the experts are
+        sizes["batch"] = sizes["batch"] * degrees[axis.name]
+    load = symbol("c") if linked.experts else 1
     return Sizing(sizes=sizes, degrees=degrees, width=symbol("b_a"), widths=widths, load=load, fp8=fp8)
 
 

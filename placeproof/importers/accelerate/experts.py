@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placeproof.importers.accelerate.run import AccelerateReader
-from placeproof.importers.imported import SHARING, Role, misplaced
+from placeproof.importers.imported import Role, sharing
 
 _TABLE = "megatron_lm_config.megatron_lm_"
 _DEVICES, _SPLIT = _TABLE + "expert_model_parallel_size", _TABLE + "expert_tensor_parallel_size"
@@ -20,20 +20,21 @@ def experts(run: AccelerateReader) -> tuple[int, bool]:
 def check_experts(run: AccelerateReader, devices: int | None) -> int | None:
     """The degree of dp beside the experts, out of so many data-parallel ``devices``; None where they are open.
 
-    Refuses what Megatron refuses, and what no strategy says.
+    Says in ``run.experts`` over which devices they lie. Refuses what Megatron refuses, and what no strategy says.
     """
     (ep, whole), split = experts(run), run.get(_SPLIT)
-    tp, cp = (run.get(_TABLE + name) for name in ("tp_degree", "context_parallel_size"))
+    tp, cp, sequence = (run.get(_TABLE + name) for name in ("tp_degree", "context_parallel_size", "sequence_parallelism"))
+    lies = run.experts = sharing(ep, devices, tensor=tp, context=cp, whole=whole, sequence=sequence)
     if ep == 1:
         return devices
     if split not in (1, tp):
         message = f"experts are split over {split} devices, and other matrices over {tp}: no strategy says that"
         run.refuse(_SPLIT, message, f"take {tp}, or 1: each expert whole")
-    elif complaint := misplaced(ep, devices, tensor=tp if whole else 1, context=cp):
-        run.refuse(_DEVICES, *complaint)
-    note, sharded = f"{SHARING} dp", False
-    if whole and run.get(_TABLE + "use_distributed_optimizer"):
+    elif lies.complaint:
+        run.refuse(_DEVICES, *lies.complaint)
+    note, sharded = lies.note("dp"), False
+    if whole and "tp" not in lies.axes and run.get(_TABLE + "use_distributed_optimizer"):
         note, sharded = f"{note}; of the optimizer state of whole experts a device has 1/{tp} of what is counted", True
     run.note(_DEVICES, note, Role.NOT_MODELLED if sharded else Role.READ)
     run.note(_SPLIT, "each expert is whole" if split == 1 else "experts are split as other matrices are")
-    return None if devices is None else max(devices // ep, 1)
+    return None if devices is None else max(devices // lies.rest, 1)

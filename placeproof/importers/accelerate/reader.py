@@ -51,10 +51,12 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     if run.kind == "MEGATRON_LM":
         megatron_known(run).ask("megatron")
     precision = _precision(run)
+    lies = run.experts
+    spread = over_axes(parts, tokens=tokens, attention=attention, experts=lies.rest, whole=whole, shared=lies.axes)
     return Imported(
         system="accelerate",
         source=document.source,
-        expression=expression(over_axes(parts, tokens=tokens, attention=attention, experts=ep, whole=whole)),
+        expression=expression(spread),
         readings=_readings(run, facts, empty),
         precision=precision,
         half=next((one for one in ("fp16", "bf16") if run.kind in ("DEEPSPEED", "MEGATRON_LM") and one == _width(run)), None),
@@ -260,7 +262,7 @@ def _megatron(run: AccelerateReader, sizes: dict[str, int]) -> _Parts:
     tp, pp, cp = degrees.values()
     devices, data = run.over(degrees), "zero1" if run.get(_MG + "use_distributed_optimizer") else "ddp"
     dp = check_experts(run, devices)
-    parts = _data(data, dp, cp * experts(run)[0]) | _axis("tp", tp=tp)
+    parts = _data(data, dp, cp * run.experts.rest) | _axis("tp", tp=tp)
     if tp > 1 and run.get(_MG + "sequence_parallelism"):
         parts["sp"] = {"tp": tp}
     steps = run.get(_MG + "num_micro_batches")

@@ -10,7 +10,7 @@ from typing import Any
 from placeproof.core.diagnostics import Problems
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
-from placeproof.importers.imported import Note, Reading, Role
+from placeproof.importers.imported import Note, Reading, Role, Sharing
 from placeproof.importers.settings import settings
 
 #: What a file may say for FSDP 1, in the order of the numbers 1 to 5.
@@ -49,6 +49,8 @@ class AccelerateReader(Reader):
         #: Whether the sizes of `parallelism_config` were found not to multiply to the world.
         self.uneven = False
         self.numbers: dict[str, Fraction] = {}
+        #: Over which devices experts lie.
+        self.experts = Sharing()
         #: What is to be told of settings that the file leaves out.
         self.unsaid: dict[str, Note] = {}
 

@@ -16,7 +16,7 @@ from placeproof.importers.asked import Known
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Field, Reader
 from placeproof.importers.fsdp import ADAM, in_types, on_host
-from placeproof.importers.imported import SHARING, Imported, Reading, Role, expression, in_shards, misplaced, over_axes
+from placeproof.importers.imported import Imported, Reading, Role, Sharing, expression, in_shards, misplaced, over_axes
 from placeproof.importers.meaning import meaning
 from placeproof.importers.settings import settings
 from placeproof.importers.transformers.training import TYPES
@@ -249,7 +249,7 @@ def _check_experts(reader: Reader, facts: Facts) -> None:
     elif facts.tp > 1:
         reader.refuse(name, "experts over devices beside tensor parallelism are not read from here", "ask about the strategy itself")
     else:
-        reader.note(name, f"{SHARING} the shards; one gathered unit is counted", told=True)
+        reader.note(name, f"{Sharing(rest=facts.ep).note('the shards')}; one gathered unit is counted", told=True)
 
 
 def _experts(facts: Facts) -> tuple[Reading, ...]:

@@ -12,7 +12,7 @@ from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
 from placeproof.importers.imported import Imported, Role, clips, expression, over_axes, unless_usual
 from placeproof.importers.meaning import meaning
-from placeproof.importers.megatron.experts import check_split, note_devices
+from placeproof.importers.megatron.experts import check_split, note_devices, shared
 from placeproof.importers.settings import settings
 
 #: What Megatron does unless told otherwise, and what changes a step.
@@ -62,8 +62,9 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     known.check()
     own = {"megatron-54"} if known.get("own_fsdp") else set()  # its own FSDP shards over copies without the distributed optimizer
     known.ask("megatron", passed_over={*PASSED_OVER, *own})
-    check_split(known)
-    note_devices(known)
+    lies = shared(known)
+    check_split(known, lies)
+    note_devices(known, lies)
     numbers = _numbers(known)
     return Imported(
         system="megatron",
@@ -94,8 +95,6 @@ def _size(known: Known, world: int | None) -> None:
     known.put("ep", ep, "expert_model_parallel_size")
     known.put("world", world, *axes)
     known.put("dp", dp, *axes)
-    #: Data-parallel devices of which no two share experts: the axis dp beside the axis ep.
-    known.put("copies", dp and max(dp // ep, 1))
     known.put("m", m)
     known.put("nmb", m if pp > 1 else None, "global_batch_size")
     known.put("vpp_set", interleaved, *_WAYS)
@@ -108,6 +107,10 @@ def _size(known: Known, world: int | None) -> None:
     if dp is not None and reader.get(_STAGES_FIRST):
         _put_numberings(known, world, dp)
     known.derive()
+    #: Data-parallel devices of which no two share experts: the axis dp beside the axis ep. And whether devices of tp have other experts.
+    lies = shared(known)
+    known.put("copies", dp and max(dp // lies.rest, 1))
+    known.put("apart", "tp" in lies.axes)
     kinds = known["balancing"]
     evened = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind != "none"]
     known.put("balanced", "sinkhorn" in evened or (bool(evened) and _positive(reader.get("moe_aux_loss_coeff"))))
@@ -200,11 +203,11 @@ def _micro_batches(reader: Reader, dp: int | None) -> int | None:
 def _parts(known: Known) -> list[tuple[str, Mapping[str, object]]]:
     """The strategies with their degrees. Axes of one device are left out."""
     parts: dict[str, Mapping[str, object]] = {}
-    tp, pp, ep, chunks = (known[name] for name in ("tp", "pp", "ep", "chunks"))
-    m, copies = known.get("m"), known.get("copies")
+    tp, pp, chunks = (known[name] for name in ("tp", "pp", "chunks"))
+    m, copies, lies = known.get("m"), known.get("copies"), shared(known)
     tokens = known["cp"] if known.get("splits_tokens") else 1
-    if copies != 1 or tp == pp == 1 or tokens * ep > 1:
-        parts.update(_data_part(known, copies, tokens * ep))
+    if copies != 1 or tp == pp == 1 or tokens * lies.rest > 1:
+        parts.update(_data_part(known, copies, tokens * lies.rest))
     if tp > 1:
         parts["tp"] = {"tp": tp}
     if known.get("sp"):
@@ -223,7 +226,7 @@ def _parts(known: Known) -> list[tuple[str, Mapping[str, object]]]:
     if known.get("dist_saved_acts") and tp > 1:
         parts["zero_r"] = {"tp": tp}
     attention = unless_usual(known.meaning.words["exchanges"].get(known["exchange"])) if known["ways"] == 1 else None
-    return over_axes(parts, tokens=tokens, attention=attention, experts=ep, whole=known.get("whole", False))
+    return over_axes(parts, tokens=tokens, attention=attention, experts=lies.rest, whole=known.get("whole", False), shared=lies.axes)
 
 
 def _several(reader: Reader) -> bool:

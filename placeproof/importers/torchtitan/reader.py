@@ -1,7 +1,7 @@
 """torchtitan's TOML files: FSDP2, tensor, sequence, context and pipeline parallelism by their degrees.
 
-torchtitan takes the devices that share experts from those of data, context and tensor parallelism; the strategy `ep` takes them from the
-first alone, and the rest is refused. So is what torchtitan refuses, with its reason.
+torchtitan takes the devices that share experts from those of tensor parallelism, if each expert is whole, of context parallelism, and of
+shards, in this order (torchtitan==0.3.0:torchtitan/distributed/parallel_dims.py). What it refuses is refused, with its reason.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.importers.asked import Known
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
-from placeproof.importers.imported import SHARING, Imported, Reading, Role, expression, misplaced, over_axes, unless_usual
+from placeproof.importers.imported import Imported, Reading, Role, Sharing, expression, over_axes, sharing, unless_usual
 from placeproof.importers.meaning import meaning
 from placeproof.importers.settings import settings
 from placeproof.importers.torchtitan.registry import Tokens
@@ -68,6 +68,8 @@ class Facts:
     widths: str = ""
     wrapped: bool = False
     """Whether FSDP wraps the model however many devices there are."""
+    sequence: bool = True
+    """Whether tensor parallelism splits the tokens, too."""
 
     @property
     def copies(self) -> int:
@@ -78,6 +80,11 @@ class Facts:
     def whole(self) -> bool:
         """Whether each of the experts that devices share is whole, while other matrices are split."""
         return self.ep > 1 and self.tp > 1 and self.split == 1
+
+    @property
+    def lies(self) -> Sharing:
+        """Over which devices the experts lie."""
+        return sharing(self.ep, self.dp_shard, tensor=self.tp, context=self.cp, whole=self.whole, sequence=self.sequence)
 
     @property
     def sharded(self) -> bool:
@@ -134,6 +141,7 @@ def _facts(reader: Reader, world: int | None) -> Facts:
         schedule="csv" if reader.get("parallelism.pipeline_parallel_schedule_csv") else schedule,
         eight_bits=bool(converters) or reader.get("float8.enable_float8_linear"),
         elementwise=str(reader.get("optimizer.name")).lower() in ("adam", "adamw", "sgd", "lion"),
+        sequence=bool(reader.get("parallelism.enable_sequence_parallel")),
         wrapped=isinstance(reader.document, Tokens),  # torchtitan/models/llama3/parallelize.py: "Always run"
     )
     order, chunks = _order(reader, facts)
@@ -236,7 +244,8 @@ def _precision(reader: Reader, facts: Facts) -> tuple[str | None, str]:
 def _spread(reader: Reader, facts: Facts) -> list[tuple[str, Mapping[str, object]]]:
     """The strategies over all axes."""
     attention = _WORDS["exchanges"][reader.get(_ROTATE) or "allgather"]  # what torchtitan does unless it is told otherwise
-    return over_axes(_strategy(reader, facts), tokens=facts.cp, attention=unless_usual(attention), experts=facts.ep, whole=facts.whole)
+    parts, lies = _strategy(reader, facts), facts.lies
+    return over_axes(parts, tokens=facts.cp, attention=unless_usual(attention), experts=lies.rest, whole=facts.whole, shared=lies.axes)
 
 
 def _strategy(reader: Reader, facts: Facts) -> dict[str, dict[str, object]]:
@@ -244,7 +253,7 @@ def _strategy(reader: Reader, facts: Facts) -> dict[str, dict[str, object]]:
     parts: dict[str, dict[str, object]] = {}
     kept = None if _reshards(reader) else False
     ahead = True if facts.ahead and facts.ep == 1 else None  # two units are alive, which no strategy says beside experts
-    shard = facts.dp_shard if facts.dp_shard is None else max(facts.dp_shard // facts.ep, 1)
+    shard = facts.dp_shard if facts.dp_shard is None else max(facts.dp_shard // facts.lies.rest, 1)
     if facts.sharded and facts.dp_replicate > 1:
         parts["hsdp"] = {"rep": facts.dp_replicate, "shard": shard, "reshard_after_forward": kept, "prefetch": ahead}
     elif facts.offloaded:
@@ -351,16 +360,20 @@ def _check_experts(reader: Reader, facts: Facts) -> None:
         room = shard * devices // split
         message = f"experts cannot be split {facts.ep} ways over {room} devices (sharding * context * tensor, per expert split)"
         reader.refuse(name, message, f"choose a divisor of {room}")
-    elif complaint := misplaced(facts.ep, shard, context=facts.cp, tensor=facts.tp if facts.whole else 1):
+    elif complaint := facts.lies.complaint:
         reader.refuse(name, *complaint)
 
 
 def _note_experts(reader: Reader, facts: Facts) -> None:
     """Over which devices the experts lie."""
-    note = f"{SHARING} the shards"
-    if facts.whole:  # torchtitan==0.3.0:torchtitan/distributed/parallel_dims.py, efsdp
+    lies = facts.lies
+    uncounted = facts.whole and "tp" not in lies.axes
+    note = lies.note("the shards")
+    if "tp" in lies.axes:  # torchtitan==0.3.0:torchtitan/distributed/expert_parallel.py, ReordererSequenceParallel
+        note += "; torchtitan gathers tokens over tp for the router, and scatters what comes back, which is not counted"
+    elif uncounted:  # torchtitan==0.3.0:torchtitan/distributed/parallel_dims.py, efsdp
         note += f"; FSDP shards whole experts over tensor parallelism too: a device has 1/{facts.tp} of what is counted of them"
-    elif facts.cp > 1:
+    elif lies.elsewhere:
         note += "; those of one sequence first: the same bytes, between other devices"
     if facts.ahead:
         note += "; one gathered unit is counted, and torch gathers the next one early"

@@ -69,6 +69,8 @@ def _axes(wanted: Strategy, read: Strategy) -> Iterator[str]:
         one, other = here.get(name), there.get(name)
         if one is None or other is None or _known(one) != _known(other):
             yield _apart(f"axis `{name}`", _axis(one), _axis(other))
+    if wanted.experts != read.experts:
+        yield _apart("axes that experts lie over", " and ".join(wanted.experts) or "none", " and ".join(read.experts) or "none")
 
 
 def _known(axis: Axis) -> tuple[object, ...]:

@@ -1,7 +1,8 @@
 """What a strategy says, as facts that formulas of ``writing.toml`` speak of. Placements are asked, and no strategy's name.
 
-``tp``, ``pp``, ``cp``, ``ep``: devices that split matrices, layers, sequences, and experts; ``rep``, ``shard``: data-parallel devices with
-copies of the optimizer state and with parts of it; ``dp``: both; 1 where there is no such axis; ``world``: all devices. ``parameters``,
+``tp``, ``pp``, ``cp``, ``ep``: devices that split matrices, layers, sequences, and of those with whole samples that share experts;
+``expert_devices``: all that do; ``rep``, ``shard``: data-parallel devices with copies of the optimizer state and with parts of it; ``dp``:
+both; 1 where there is no such axis; ``world``: all devices. ``parameters``,
 ``optimizer``, ``gradients``: modes on the axes of samples, those of parts where some hold parts. ``sp``: activations are split outside of
 parallel regions, ``saved``: so are checkpoints. ``m``: micro-batches, ``loops``: whether the strategy has them. ``precision``: its name,
 empty for none; ``half``: the type of 16-bit weights, empty where either will do. Fields of the schedule by their names; what nobody says is
@@ -36,7 +37,9 @@ def facts(strategy: Strategy, numbers: Mapping[str, Fraction], precision: str | 
         **dict.fromkeys(SYMBOLS),
         **{name: int(value) for name, value in numbers.items() if value.denominator == 1},
         **{name: _said(getattr(strategy.schedule, name), name) for name in SCHEDULE_FIELDS},
+        **({"experts": "whole"} if asked.hidden in asked.experts else {}),
         **degrees,
+        "expert_devices": _degree(strategy, [*asked.experts]),
         **{str(state): "R" if placed is None else str(strategy.mode(state, placed, DENSE)) for state in MODEL_STATES},
         "dp": degrees["rep"] * degrees["shard"],
         "world": prod(axis.degree or 1 for axis in strategy.axes),
@@ -56,11 +59,12 @@ def _said(value: Fact, name: str) -> Fact:
 def _axes(strategy: Strategy, asked: Facts) -> dict[str, str | None]:
     """The axes that configurations know, by the names that they give them."""
     tokens = next((a.name for a in strategy.axes if a.splits.tokens), None)
-    return {"tp": asked.hidden, "pp": asked.stages, "cp": tokens, "ep": asked.experts}
+    samples = next((a for a in asked.experts if strategy.axis(a).splits.batch), None)
+    return {"tp": asked.hidden, "pp": asked.stages, "cp": tokens, "ep": samples}
 
 
-def _is_data(axis: Axis, experts: str | None) -> bool:
-    return axis.splits.batch and axis.name != experts
+def _is_data(axis: Axis, experts: tuple[str, ...]) -> bool:
+    return axis.splits.batch and axis.name not in experts
 
 
 def _degree(strategy: Strategy, names: list[str]) -> int:

@@ -117,9 +117,9 @@ def _filled(x: Held, dim: str, length: int) -> Array:
 
 
 def groups_of(counterexample: Counterexample) -> list[frozenset[str]]:
-    """The sets of axes along which the program exchanges; gathers go axis by axis."""
+    """The sets of axes along which the program exchanges; gathers go axis by axis, and so do exchanges over several."""
     every = [c for stmt in statements(counterexample.program.body) for c in calls(stmt) if OPS[c.op].collective]
-    sets = [[frozenset((a,)) for a in c.axes] if c.op == "all_gather" else [frozenset(c.axes)] for c in every]
+    sets = [[frozenset((a,)) for a in c.axes] if c.op in ("all_gather", "all_to_all") else [frozenset(c.axes)] for c in every]
     return list(dict.fromkeys(axes for of in sets for axes in of))
 
 

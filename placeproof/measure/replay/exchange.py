@@ -157,8 +157,8 @@ class SentExperts(Experts):
         return owned({f: world.layout.owners(f, self.stage)[first] for f in self.along}, me)
 
     def counted(self) -> list[int]:
-        """The devices whose tokens count for this one's gradients: those that have samples of their own, and itself."""
-        same = [f for f in self.along if f not in self.world.layout.sample_factors]
+        """The devices whose tokens count for this one's gradients: those that give tokens of their own, and itself."""
+        same = [f for f in self.along if f not in self.giving]
         at = self.wire.group.at
         return [n for n, other in enumerate(at) if all(other[f] == at[self.wire.group.me][f] for f in same)]
 

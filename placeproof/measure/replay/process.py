@@ -48,8 +48,8 @@ def groups_of(world: World) -> tuple[list[frozenset[str]], list[str]]:
     """The sets of factors along which the program exchanges, and the axes between whose ends it does."""
     layout = world.layout
     sets, ends = [frozenset(layout.factors(axes_together(world.program)))], []
-    if layout.experts is not None:
-        sets.append(frozenset(layout.factors((layout.experts,))))
+    if layout.experts:
+        sets.append(frozenset(layout.factors(layout.experts)))
     if layout.called:
         sets.append(frozenset(layout.called))
     for call in world.program.calls:

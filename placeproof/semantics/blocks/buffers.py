@@ -113,7 +113,7 @@ class Buffers:
 
     def _moved(self, buffer: _Buffer, name: str, version: _Version, move: Move) -> _Version:
         """One move as a statement of its own."""
-        suffix = _SUFFIX.get(move.call.op) or f"by_{move.call.option('dim')}"
+        suffix = _SUFFIX.get(move.call.op) or "_".join(dict.fromkeys(("by", *(dim for _, dim in move.call.cuts))))
         new = free_name(f"{name}_{suffix}", self.taken)
         self._before.append(Assign(targets=(Ref(name=new),), value=move.of(Ref(name=version.name))))
         if name in self.incoming:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from placeproof.programs import Call, Expr
 from placeproof.semantics.blocks.plan import PlanAxis
 from placeproof.semantics.layouts.layout import PARTIAL, AxisState, Layout
-from placeproof.semantics.layouts.operations import result
+from placeproof.semantics.layouts.operations import MisfitError, result
 
 
 def placed(layout: Layout, states: Mapping[str, AxisState], axes: Sequence[PlanAxis]) -> Layout:
@@ -86,11 +86,18 @@ def _next(now: Layout, then: Layout, dim: str) -> str | None:
 
 
 def _swap(now: Layout, then: Layout, axes: Sequence[PlanAxis]) -> Move | None:
-    for old in _dims(now, axes):
-        axis = now.split[old][-1]
-        new = then.states.get(axis)
-        if new is not None and new not in (old, PARTIAL) and _next(now, then, new) == axis:
-            return _move(stored(now), "all_to_all", (axis,), new)
+    """An exchange over all axes that are to split another dimension, or over one of them, whichever leaves what the other layout has."""
+    have, want = now.states, then.states
+    new = {a.name: dim for a in axes if (dim := want.get(a.name)) not in (None, PARTIAL) and have.get(a.name) not in (None, PARTIAL, dim)}
+    last = (now.split[old][-1] for old in _dims(now, axes))
+    for over in (tuple(new), *((axis,) for axis in last if axis in new)):
+        dims = [new[axis] or "" for axis in over]
+        try:
+            move = _move(stored(now), "all_to_all", over, " ".join(dims if len({*dims}) > 1 else dims[:1]))
+        except MisfitError:  # another axis splits inside of one of them
+            continue
+        if all(then.split[dim][: len(move.after.split[dim])] == move.after.split[dim] for dim in dims):
+            return move
     return None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from placeproof.core.diagnostics import Problems, refuse
@@ -18,6 +18,8 @@ from placeproof.programs.ops import RESERVED
 
 #: Dimensions of a transformer's weights that tensor parallelism splits: of a weight the first that it has.
 HIDDEN = ("kv_heads", "heads", "ffn", "expert_ffn", "shared_ffn", "vocab")
+#: Weights that every device has which splits experts: those that choose among all.
+ROUTER = ("wr",)
 #: Dimensions of heads, for which tokens are exchanged: of a value the first that it has.
 HEADS = ("kv_heads", "heads")
 
@@ -48,7 +50,7 @@ class PlanAxis:
             what = "batch"
         elif self.positions and not self.weights:
             what = "sequence"
-        elif "experts" in self.weights:
+        elif {*self.weights} == {"experts"}:
             what = "experts"
         return Axis(name=self.name, splits=SPLITS[USUAL_SPLITS.get(self.name, what)], degree=self.degree)
 
@@ -111,26 +113,35 @@ def tensor_parallel(
     *,
     sequence: bool = False,
     gathered: tuple[str, ...] = (),
-    experts: Literal["split", "whole"] = "split",
+    experts: Literal["split", "whole", "apart"] = "split",
 ) -> Plan:
     """Heads, the inside of the feed-forward block, and the vocabulary are split; with ``sequence`` the stream is, by tokens.
 
     ``gathered=("vocab",)`` makes each device compute the loss of every token from all logits. ``experts``: the inside of each expert is
-    split as well, or each is whole.
+    split as well, or each is whole, or (``apart``, beside ``sequence``) each device has experts of its own.
     """
     weights = tuple(d for d in HIDDEN if experts == "split" or d != "expert_ffn")
-    return Plan((PlanAxis(name, degree, weights=weights, positions=("tokens",) if sequence else (), gathered=gathered),))
+    axis = PlanAxis(name, degree, weights=weights, positions=("tokens",) if sequence else (), gathered=gathered)
+    return Plan((_with_experts(axis, "tokens") if experts == "apart" else axis,))
 
 
-def context_parallel(name: str = "cp", degree: int | None = None, *, by: Literal["gather", "ulysses"] = "gather") -> Plan:
-    """Tokens are split. Attention gathers keys and values, or (``ulysses``) exchanges tokens for heads and back."""
-    moves = {"tokens": HEADS} if by == "ulysses" else {}
-    return Plan((PlanAxis(name, degree, positions=("tokens",), moves=moves),))
+def context_parallel(
+    name: str = "cp", degree: int | None = None, *, by: Literal["gather", "ulysses"] = "gather", experts: bool = False
+) -> Plan:
+    """Tokens are split. Attention gathers keys and values, or (``ulysses``) exchanges tokens for heads and back; ``experts`` are, too."""
+    axis = PlanAxis(name, degree, positions=("tokens",), moves={"tokens": HEADS} if by == "ulysses" else {})
+    return Plan((_with_experts(axis, "tokens") if experts else axis,))
 
 
-def expert_parallel(name: str = "ep", degree: int | None = None, *, along: str = "batch", whole: tuple[str, ...] = ("wr",)) -> Plan:
+def expert_parallel(name: str = "ep", degree: int | None = None, *, along: str = "batch", whole: tuple[str, ...] = ROUTER) -> Plan:
     """Experts are split, and so is the stream, ``along`` the batch or tokens. ``whole`` names the router."""
-    return Plan((PlanAxis(name, degree, weights=("experts",), positions=(along,), moves={along: ("experts",)}, whole=whole),))
+    return Plan((_with_experts(PlanAxis(name, degree, positions=(along,)), along, whole),))
+
+
+def _with_experts(axis: PlanAxis, along: str, whole: tuple[str, ...] = ROUTER) -> PlanAxis:
+    """An axis that splits positions ``along`` a dimension, and experts, too."""
+    moves = {**axis.moves, along: (*axis.moves.get(along, ()), "experts")}
+    return replace(axis, weights=("experts", *axis.weights), moves=moves, whole=whole)
 
 
 def data_parallel(name: str = "dp", degree: int | None = None) -> Plan:

@@ -443,13 +443,16 @@ class Walk:
     def _role(self, weights: Typed, group: str, stream: int) -> tuple[str, tuple[str, ...]]:
         """What the axis is to a computation with a group, and what may be said of that."""
         declared = next(g for g in self.program.groups if g.name == group)
-        if declared.experts is not None and declared.experts == self.axis.name:
+        by_token = len(weights.uses) == 1 < len(self.program.groups) and (group == NORM or bool(declared.experts))
+        samples = self._of_streams() == "samples"
+        if self.axis.name in declared.experts:
+            if not samples and not by_token:
+                self._fail(f"a whole block has experts over an axis that splits the {self.axis.splits}")
             return "experts", ()
-        if self._of_streams() == "samples":
+        if samples:
             return "samples", ()
         if self.split[group]:
             return "slices" if len(weights.uses) == 1 and len(self.program.groups) > 1 else "slices of all groups", ()
-        by_token = len(weights.uses) == 1 and (group == NORM or declared.experts is not None)
         if self.uses[stream].gives.layout == SHARD:
             return "tokens", ("token by token",) if by_token else ()
         return "copies", ()
@@ -505,8 +508,9 @@ class Walk:
         self.assumed |= {"separable-loss", "equal-token-counts"} if self.axis.splits.samples else set()
         made = {}
         for group in self.program.groups:
-            role = "samples" if self._of_streams() == "samples" else "slices" if self.split[group.name] else "copies"
-            role = "experts" if group.experts == self.axis.name else role
+            samples, experts = self._of_streams() == "samples", self.axis.name in group.experts
+            role = "samples" if samples else "slices" if self.split[group.name] or experts else "copies"
+            role = "experts" if samples and experts else role
             role = "shares" if role == "copies" and self.axis.name in group.partial else role
             made[group.name] = self._apply("pass", role, (weights.uses[group.name],))
         return self._of_trained(made)

@@ -116,7 +116,7 @@ def _text(program: Program) -> str:
 
 
 def _factor_of(program: Program, axis: Axis, begin: list[str], rule: tuple[Clause, ...]) -> Factor:
-    experts = [g.experts for g in program.groups if g.experts is not None and axis.splits.matrices]  # they work token by token
+    experts = [a for g in program.groups if axis.splits.matrices for a in g.experts]  # they work token by token
     return _factor(_text(restricted(program, [axis.name, *begin, *experts], {axis.name: _ALONE})), rule)
 
 

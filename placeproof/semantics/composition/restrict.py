@@ -42,7 +42,7 @@ def _mentions(program: Program) -> Iterator[tuple[str, object]]:
     for g in program.groups:
         yield from ((axis, (g.name, "partial")) for axis in g.partial)
         yield from ((axis, (g.name, "whole")) for axis in g.whole)
-        yield from ((axis, (g.name, "experts")) for axis in (g.experts,) if axis is not None)
+        yield from ((axis, (g.name, "experts")) for axis in g.experts)
     numbers = itertools.count()
     for stmt in statements(program.body):
         if isinstance(stmt, If):
@@ -95,7 +95,7 @@ class _Restriction:
                 g,
                 partial=tuple(self._named(a) for a in g.partial if not self._gone(a)),
                 whole=tuple(self._named(a) for a in g.whole if not self._gone(a)),
-                experts=None if g.experts is None or self._gone(g.experts) else self._named(g.experts),
+                experts=tuple(self._named(a) for a in g.experts if not self._gone(a)),
             )
             for g in whole.groups
         )

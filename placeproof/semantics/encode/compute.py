@@ -143,19 +143,28 @@ def forward(ctx: Context, w: Tensor, x: Stream) -> tuple[Stream, Saved]:
 
 
 def _token_by_token(ctx: Context, w: Tensor) -> bool:
-    """Whether a computation needs no other tokens than those that it makes: a norm, and experts that are whole.
+    """Whether a computation needs no other tokens than those that it makes: a norm, and experts each of which is whole.
 
     A whole block lets tokens attend to others. Experts that are split over the axis that splits the tokens would each see a part of theirs.
     """
     if w.group == NORM:
         return True
-    return w.group in ctx.world.expert_groups and all(f != ctx.world.hidden for f, _ in w.pieces[w.group].held)
+    if w.group not in ctx.world.expert_groups:
+        return False
+    return _hidden_experts(ctx, w.group) or all(f != ctx.world.hidden for f, _ in w.pieces[w.group].held)
+
+
+def _hidden_experts(ctx: Context, group: str) -> bool:
+    """Whether devices of the axis that splits the hidden dimension have experts of their own, to which the others send tokens."""
+    hidden = ctx.world.hidden
+    return hidden is not None and ctx.world.is_expert_axis(group, hidden)
 
 
 def _slices(ctx: Context, w: Tensor, body: Poly) -> Poly:
     """The sum over the slices whose weights the device holds, and of experts those to which it sends tokens: what it adds to the output."""
     ((group, piece),) = w.pieces.items()
-    held = substitute(ctx.where(group, [h for h in piece.held if h[0] == ctx.world.hidden]), {E_BLOCK.name: w.region.index})
+    sliced = [h for h in piece.held if h[0] == ctx.world.hidden and not _hidden_experts(ctx, group)]
+    held = substitute(ctx.where(group, sliced), {E_BLOCK.name: w.region.index})
     return total([E_SLICE], product(held, body))
 
 
@@ -197,7 +206,8 @@ def gradient_of(ctx: Context, w: Tensor, saved: Saved, dx: Stream, whole: Stream
     else:
         return ctx.unknown_tensor(w)
     held = {g: w.pieces[g].held for g in bodies}
-    pieces = {g: Piece(body=ctx.owned(g, _of_all_senders(world, g, body), held[g]), held=held[g]) for g, body in bodies.items()}
+    bodies = {g: _of_all_senders(world, g, body, dx.held) for g, body in bodies.items()}
+    pieces = {g: Piece(body=ctx.owned(g, body, held[g]), held=held[g]) for g, body in bodies.items()}
     return Tensor(pieces=pieces, region=w.region, group=w.group)
 
 
@@ -283,12 +293,10 @@ def pass_gradient(world: World, group: str, sample: tuple[Index, ...], at: Mappi
     return _of_all_senders(world, group, app(f"g.{group}", *sample, *extra, *element, *more))
 
 
-def _of_all_senders(world: World, group: str, body: Poly) -> Poly:
-    """What the owner of an expert finds for it: the sum over the devices whose tokens were sent to it, each with samples of its own."""
-    declared = world.group(group)
-    if declared.experts is None:
-        return body
-    sent = [f for f in world.factors((declared.experts,)) if f in world.sample_factors]
+def _of_all_senders(world: World, group: str, body: Poly, held: str | None = None) -> Poly:
+    """What the owner of an expert finds for it: the sum over the devices whose tokens were sent to it, each with samples of its own, or
+    with its own tokens along the factor ``held``. What all devices have is sent once."""
+    sent = [f for f in world.factors(world.group(group).experts) if f in (*world.sample_factors, held)]
     others = [Var(f"from.{f}", world.sorts[f]) for f in sent]
     owners = {v.name: o for v, o in zip((world.here[f] for f in sent), others, strict=True) if isinstance(v, Var)}
     return total(others, substitute(body, owners))

@@ -39,7 +39,7 @@ class Reference:
         if world.tied(group) is not None:
             first, last = (app(f"g.{group}.{end}", *sample, *parts, *element, *more) for end in ("first", "last"))
             return total(parts, first + last)
-        if declared.experts is not None:
+        if declared.experts:
             return total(parts, app(f"g.{group}", *sample, *parts, *element, *more))
         at = {**world.here, **{v.sort.name: v for v in parts}}
         own = total(parts, pass_gradient(world, group, sample, at, *more))
@@ -155,7 +155,8 @@ def orthogonalized(world: World, group: str, body: Poly) -> Poly:
 
 def _within(world: World, group: str) -> list[Var]:
     """The variables that walk over a matrix. Raises NoMeaningError of experts whose parts over a second axis are no matrices either."""
-    if group in world.expert_groups and any(world.axis_of(a).splits.partial for a in world.split_axes("parameters", group)):
+    cut = (a for a in world.split_axes("parameters", group) if not world.is_expert_axis(group, a))
+    if group in world.expert_groups and any(world.axis_of(a).splits.partial for a in cut):
         raise NoMeaningError(f"which parts of experts of group `{group}` belong to one matrix is not said", None)
     return list(world.within(group))
 

@@ -214,7 +214,7 @@ class World(ProgramFacts):
 
     def is_expert_axis(self, group: str, axis: str) -> bool:
         """Whether an axis splits the experts of a group, its tokens being sent to them."""
-        return self.group(group).experts == axis
+        return axis in self.group(group).experts
 
     def computes_part(self, group: str, factor: str) -> bool:
         """Whether devices along an axis factor compute with parts of a group: those of the computation, or of the group's experts."""

@@ -134,11 +134,12 @@ def _summed(call: Call, operands: Sequence[Layout]) -> Layout:
 
 
 def _part(call: Call, operands: Sequence[Layout]) -> Layout:
-    (value,), dim = operands, call.option("dim") or ""
-    if dim not in value.dims or any(a in value.split.get(dim, ()) for a in call.axes):
+    (value,), split = operands, dict(operands[0].split)
+    if not call.cuts or any(dim not in value.dims or axis in split.get(dim, ()) for axis, dim in call.cuts):
         raise MisfitError(f"`{call.op}` needs `dim=`, a dimension of its operand that is not split over its axes")
-    split = {**value.split, dim: (*value.split.get(dim, ()), *call.axes)}
-    return replace(value, split=split, loose=value.loose - {dim}, hot=None)
+    for axis, dim in call.cuts:
+        split[dim] = (*split.get(dim, ()), axis)
+    return replace(value, split=split, loose=value.loose - {dim for _, dim in call.cuts}, hot=None)
 
 
 def _gathered(call: Call, operands: Sequence[Layout]) -> Layout:
@@ -153,11 +154,9 @@ def _gathered(call: Call, operands: Sequence[Layout]) -> Layout:
 
 
 def _swapped(call: Call, operands: Sequence[Layout]) -> Layout:
-    """Whole along the dimension that the axis splits, and split along another."""
-    if len(call.axes) != 1:
-        raise MisfitError("`all_to_all` of a tensor is over one axis")
-    (value,), dim = operands, call.option("dim") or ""
-    if dim not in value.dims or call.axes[0] in value.split.get(dim, ()):
+    """Whole along the dimensions that the axes split, and split along others."""
+    (value,) = operands
+    if any(axis in value.split.get(dim, ()) for axis, dim in call.cuts):
         raise MisfitError("`all_to_all` needs `dim=`, a dimension of its operand that is not split over its axis")
     return _part(call, [_gathered(call, operands)])
 

@@ -124,7 +124,7 @@ def stands_for(linked: Linked) -> dict[str, Stands]:
 
 
 def _part(group: Group, name: str, stands: Stands) -> Group:
-    return replace(group, name=name, partial=stands.lies.partial, experts=None)
+    return replace(group, name=name, partial=stands.lies.partial, experts=())
 
 
 def _placed(linked: Linked, state: str, old: str, new: Group, lies: WeightContract) -> Placed:

@@ -14,7 +14,7 @@ from placeproof.programs import Program
 
 def splitting(step: Program) -> tuple[Axis, ...]:
     """The axes of a step that split its blocks: what they compute, the sequence, experts."""
-    experts = {g.experts for g in step.groups}
+    experts = {axis for g in step.groups for axis in g.experts}
     return tuple(a for a in step.axes if a.splits.matrices or a.splits.tokens or a.name in experts)
 
 
@@ -97,9 +97,9 @@ class Linked:
         return () if self.stages is None else tuple(a.name for a in self.step.axes if a.name == f"{self.stages.name}_copy")
 
     @cached_property
-    def experts(self) -> str | None:
-        """The axis over which experts lie in parts."""
-        return next((g.experts for g in self.step.groups if g.experts), None)
+    def experts(self) -> tuple[str, ...]:
+        """The axes over which experts lie in parts."""
+        return next((g.experts for g in self.step.groups if g.experts), ())
 
     def group(self, block: str, weight: str) -> str:
         """The step's group of a weight."""

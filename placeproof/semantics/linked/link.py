@@ -111,21 +111,29 @@ def plan_of(strategy: Strategy) -> Plan:
     facts = Facts(strategy)
     for axis in strategy.axes:
         if axis.splits.matrices:
-            experts: Literal["split", "whole"] = "whole" if facts.whole_experts else "split"
+            experts: Literal["split", "whole", "apart"] = "whole" if facts.whole_experts else "split"
+            experts = "apart" if axis.name in facts.experts else experts
             plans.append(tensor_parallel(axis.name, axis.degree, sequence=facts.sequence_parallel, experts=experts))
         elif axis.splits.tokens:
             by: Literal["gather", "ulysses"] = "ulysses" if strategy.schedule.attention == "ulysses" else "gather"
-            plans.append(context_parallel(axis.name, axis.degree, by=by))
-        elif axis.name == facts.experts:
+            plans.append(context_parallel(axis.name, axis.degree, by=by, experts=axis.name in facts.experts))
+        elif axis.name in facts.experts:
             plans.append(expert_parallel(axis.name, axis.degree))
     return combined(*plans) if plans else Plan(())
 
 
 def _require_experts(model: Model, strategy: Strategy) -> None:
-    axis = Facts(strategy).experts
-    if axis is None or any(group == EXPERT for s in model.segments for b in s.blocks for group in b.groups.values()):
+    facts = Facts(strategy)
+    axes, tokens = facts.experts, [a for a in facts.experts if strategy.axis(a).splits.tokens]
+    if tokens and facts.sequence_parallel and facts.hidden not in axes:
+        message = (
+            f"tokens that `{tokens[0]}` splits lie in parts over `{facts.hidden}`, too: to send them to experts over `{tokens[0]}` alone"
+        )
+        help = f"let experts lie over `{facts.hidden}`, too: `ep({facts.hidden})`; or over devices that have other samples"
+        refuse("PP122", f"{message} is not lowered for blocks", help=help)
+    if not axes or any(group == EXPERT for s in model.segments for b in s.blocks for group in b.groups.values()):
         return
-    message = f"axis `{axis}` of `{strategy.name}` spreads experts over devices, and {model.name} has none"
+    message = f"axis `{axes[0]}` of `{strategy.name}` spreads experts over devices, and {model.name} has none"
     help = "leave `ep` out, or take a model with experts: mixtral-8x7b, deepseek-v3"
     note = "the same rule in frameworks: megatron-31 (`placeproof explain megatron-31`)"
     refuse("PP104", message, help=help, notes=(note,))
@@ -178,12 +186,12 @@ def _kind(block: Block, weight: str, facts: Facts, tied: Sequence[str]) -> str:
     if facts.strategy.schedule.train == "adapters":
         if block.groups[weight] == ADAPTER:
             return ADAPTER_SUMS if weight in _summed(block, facts) else ADAPTER
-        return EXPERT if block.groups[weight] == EXPERT and facts.experts is not None else ""
+        return EXPERT if block.groups[weight] == EXPERT and facts.experts else ""
     copied = facts.hidden is not None and not any(w.name == weight and _cut(w, facts) for w in block.weights)
     if weight in tied:
         return TIED
     summed = weight in _summed(block, facts)
-    if block.groups[weight] == EXPERT and facts.experts is not None:
+    if block.groups[weight] == EXPERT and facts.experts:
         return EXPERT_COPIES if copied and facts.split_experts and (summed or facts.strategy.schedule.clip) else EXPERT
     if summed:
         return NORM

@@ -55,7 +55,7 @@ class Facts:
     @cached_property
     def means(self) -> tuple[str, ...]:
         """Of these axes those over which a step takes the mean. Blocks that are split over one take the mean loss of all its tokens."""
-        return tuple(a for a in self.samples if not (self.linked and (a == self.experts or self.strategy.axis(a).splits.tokens)))
+        return tuple(a for a in self.samples if not (self.linked and (a in self.experts or self.strategy.axis(a).splits.tokens)))
 
     @cached_property
     def hidden(self) -> str | None:
@@ -73,35 +73,39 @@ class Facts:
         return next((a.name for a in self.strategy.axes if a.splits.stages), None)
 
     @cached_property
-    def experts(self) -> str | None:
-        """The axis over which experts lie in parts, while everything else lies as other strategies say."""
-        return next((e.axis for e in self.strategy.entries if EXPERT in e.groups), None)
+    def experts(self) -> tuple[str, ...]:
+        """The axes over which experts lie in parts, while everything else lies as other strategies say."""
+        return self.strategy.experts
 
     def among(self, axes: tuple[str, ...], group: str | None) -> tuple[str, ...]:
         """Of some axes those that matter to a group: no device needs, or adds anything to, another one's experts."""
-        return tuple(a for a in axes if a != self.experts) if group in EXPERTS else axes
+        return tuple(a for a in axes if a not in self.experts) if group in EXPERTS else axes
 
     def apart(self, *axes: tuple[str, ...], trained: bool = False) -> tuple[str | None, ...]:
         """The groups, or those that are trained, for which an operation over axes is written one by one; (None,) where one serves all."""
         groups = self.trained if trained else self.groups
-        return groups if any(g in EXPERTS for g in groups) and any(self.experts in a for a in axes) else (None,)
+        apart = any(e in a for e in self.experts for a in axes) and any(g in EXPERTS for g in groups)
+        return groups if apart else (None,)
 
     @cached_property
     def whole_experts(self) -> bool:
         """Whether no expert is split over the hidden axis: it computes with the tokens that a device has, as norms do."""
-        return self.experts is not None and self.hidden is not None and not self.strategy.mode(PARAMETERS, self.hidden, EXPERT).split
+        apart = self.hidden in self.experts
+        return bool(self.experts) and self.hidden is not None and (apart or not self.strategy.mode(PARAMETERS, self.hidden, EXPERT).split)
 
     @cached_property
     def split_experts(self) -> bool:
         """Whether what experts make is a partial sum over the hidden axis, as what other matrices make."""
-        return self.experts is not None and self.hidden is not None and not self.whole_experts
+        return bool(self.experts) and self.hidden is not None and not self.whole_experts
 
     @cached_property
     def summed_with_norms(self) -> tuple[str, ...]:
         """Groups of which each device of the hidden axis finds a part of the gradient: that of its own tokens."""
         if self.sums is not None:
             return self.sums
-        return () if not self.sequence_parallel else (NORM, EXPERT) if self.whole_experts else (NORM,)
+        if not self.sequence_parallel:
+            return ()
+        return (NORM, EXPERT) if self.whole_experts and self.hidden not in self.experts else (NORM,)
 
     @cached_property
     def gather(self) -> tuple[str, ...]:
@@ -167,7 +171,7 @@ class Facts:
             if axis == self.hidden:
                 split = group not in self.copies if self.linked else dict(self.modes(GRADIENTS, group))[axis].split
             else:
-                split = (axis in samples and self.read_in_parts(axis)) or axis == self.stages or (axis == self.experts and group in EXPERTS)
+                split = (axis in samples and self.read_in_parts(axis)) or axis == self.stages or (axis in self.experts and group in EXPERTS)
             axes += [axis] if split else []
         return tuple(axes)
 
@@ -231,7 +235,7 @@ class Facts:
     @cached_property
     def groups(self) -> tuple[str | None, ...]:
         """Parameter groups that are placed differently; (None,) when all lie alike."""
-        apart = (*([EXPERT] if self.experts is not None else []), *([TIED] if self.tied else []))
+        apart = (*([EXPERT] if self.experts else []), *([TIED] if self.tied else []))
         apart += tuple(group for group in (COPIES, EXPERT_COPIES) if group in self.copies)
         beside = self.hidden is not None or self.strategy.schedule.matrices is not None
         if beside and (NORM in self.summed_with_norms or not self.linked):

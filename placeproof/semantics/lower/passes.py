@@ -180,7 +180,7 @@ class Passes:
                 body.append(let(ref("whole"), y))
                 y = ref("whole")
         body.append(self._run("z", MATRIX, y, save))
-        if f.experts is not None:
+        if f.experts:
             body.append(self._run("e", EXPERT, y if f.split_experts else ref("y"), save))
         return [*body, let(ref("x"), infix("+", ref("x"), self._joined(ref("z"), ref("e"))))]
 
@@ -192,7 +192,7 @@ class Passes:
         if f.split_experts:
             return call(join, infix("+", of_matrices, of_experts), axes=[f.cut])
         joined = call(join, of_matrices, axes=[f.cut])
-        return joined if f.experts is None else infix("+", joined, of_experts)
+        return infix("+", joined, of_experts) if f.experts else joined
 
     def _run(self, out: str, group: str | None, x: Expr, save: str | None) -> Stmt:
         run = call("forward", self._weights(group), x)
@@ -244,7 +244,7 @@ class Passes:
         body += self._gradient(MATRIX, call("backward_weight", self._weights(MATRIX), inner, dz, *x))
         into = call("backward_input", self._weights(MATRIX), inner, dz)
         through: Expr = into
-        if f.experts is not None:
+        if f.experts:
             kept = self._saved(saved, EXPERT)
             if f.whole_experts:  # of the device's own tokens
                 dz, x = dx, ()

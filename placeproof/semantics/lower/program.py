@@ -79,7 +79,7 @@ def _groups(facts: Facts) -> tuple[Group, ...]:
         Group(
             name=group,
             size=ref(sizes[group]),
-            experts=facts.experts if group in EXPERTS else None,
+            experts=facts.experts if group in EXPERTS else (),
             tied=facts.stages if group == TIED else None,
             frozen=group in facts.frozen,
         )
@@ -116,7 +116,7 @@ def _modes(facts: Facts, state: State, group: str | None) -> tuple[tuple[str, Mo
     if state == GRADIENTS and facts.on_host(GRADIENTS):  # nothing reduces them there: they come in the parts that the update reads
         parts = [a for a in facts.among(facts.samples, group) if facts.read_in_parts(a)]
         modes = tuple((a, SHARDED if a in parts and mode.device is Share.WHOLE else mode) for a, mode in modes)
-    told = {facts.hidden, facts.stages, facts.experts if group in EXPERTS else None} if facts.linked else set()
+    told = {facts.hidden, facts.stages, *(facts.experts if group in EXPERTS else ())} if facts.linked else set()
     return tuple((axis, mode) for axis, mode in modes if axis not in told)
 
 

@@ -69,10 +69,14 @@ class Layout(ProgramFacts):
         return {f: n for axis in self.program.axes for f, n in factors_of(axis, self.setup).items()}
 
     @cached_property
-    def experts(self) -> str | None:
-        """The axis over which experts are spread. In the network, an expert is a column of a block's matrices, and every token is sent
-        to all of them; where blocks are not computed group by group, only the norms are no experts."""
-        return next((g.experts for g in self.program.groups if g.experts), None)
+    def experts(self) -> tuple[str, ...]:
+        """The axes over which experts are spread. In the network, an expert is a column of a block's matrices, and every token is sent
+        to all of them; where blocks are not computed group by group, only the norms are no experts. Raises NoMeaningError of groups that
+        are spread over different axes."""
+        every = dict.fromkeys(g.experts for g in self.program.groups if g.experts)
+        if self.network and len(every) > 1:
+            raise NoMeaningError("layers with groups of experts over different axes")
+        return next(iter(every), ())
 
     @cached_property
     def tokens(self) -> str | None:
@@ -104,11 +108,11 @@ class Layout(ProgramFacts):
 
     @remembered
     def slice_axes(self, group: str) -> tuple[str, ...]:
-        """The axes along which a group's slices (or experts) are spread, that of the experts first."""
+        """The axes along which a group's slices (or experts) are spread, those of the experts first."""
         experts = self.group(group).experts
         parts = {a.name for a in self.program.axes if a.splits.partial}
-        spread = [a for a in self.split_axes("parameters", group) if a in parts and a != experts]
-        return (*([experts] if experts else []), *spread)
+        spread = [a for a in self.split_axes("parameters", group) if a in parts and a not in experts]
+        return (*experts, *spread)
 
     def slices(self, group: str) -> int:
         """How many slices a group of the flat model has: more than devices, so that shares are uneven."""
@@ -134,7 +138,7 @@ class Layout(ProgramFacts):
         for name in [n for n in names if n != self.normed] or names:
             if name in self.expert_groups:
                 count = self._uneven(self.slice_axes(name), 2)
-            elif len(names) > 2 or self.experts is not None:
+            elif len(names) > 2 or self.experts:
                 count = self._uneven(hidden, 1)
             else:
                 count = 2 * (self._degree(self.hidden) if self.hidden else 1)
@@ -158,7 +162,7 @@ class Layout(ProgramFacts):
         group = self.group_of(element)
         if group not in self.expert_groups:
             return element[0], group, 0
-        if len(self.slice_axes(group)) > 1:
+        if self.slice_axes(group) != self.group(group).experts:
             raise NoMeaningError(f"which parts of experts of group `{group}` belong to one matrix is not said")
         return element[0], group, self._slice(element)
 
@@ -184,7 +188,7 @@ class Layout(ProgramFacts):
             return elements
         elements = []
         for group in (g.name for g in self.program.groups if not self.tied(g.name)):
-            entries = self.setup.entries if set(self.slice_axes(group)) <= {self.group(group).experts} else 1
+            entries = self.setup.entries if self.slice_axes(group) == self.group(group).experts else 1
             elements += [(block, group, j, i) for j in range(self.slices(group)) for i in range(entries)]
         return elements
 
@@ -271,11 +275,13 @@ class Layout(ProgramFacts):
         return np.array([numbers.setdefault(self.tensor_of(e), len(numbers)) for e in self.elements], dtype=np.int64)
 
     def _slice_owners(self, group: str, axis: str, slices: Array, order: str) -> Array:
-        """The numbers along an axis of the devices that own slices: ranges of slices, along a second axis one by one."""
+        """The numbers along an axis of the devices that own slices: ranges of slices, along further axes one by one."""
         degree, count = self._degree(axis), len(self.columns[group]) if self.network else self.slices(group)
         if order != "blocked":
             return (slices + 1) % degree
-        return slices * degree // count if self.slice_axes(group)[0] == axis else slices % degree
+        first, *others = self.slice_axes(group)
+        before = prod(self._degree(other) for other in itertools.takewhile(lambda other: other != axis, others))
+        return slices * degree // count if first == axis else slices // before % degree
 
     def _slice(self, element: Element) -> int:
         """The number of an element's slice among those of its group."""

@@ -33,11 +33,10 @@ def _same_elements(call: Call, value: Value) -> None:
             raise NoMeaningError(f"`{call.op}` over `{axis}` of parts: each device has other elements along `{dims[0]}`", call.place)
 
 
-def _dim(call: Call, value: Value) -> str:
-    dim = call.option("dim")
-    if dim is None or dim not in value.dims:
+def _cuts(call: Call, value: Value) -> tuple[tuple[str, str], ...]:
+    if not call.cuts or any(dim not in value.dims for _, dim in call.cuts):
         raise NoMeaningError(f"`{call.op}` needs `dim=`, a dimension of its operand", call.place)
-    return dim
+    return call.cuts
 
 
 def _all_reduce(space: Space, call: Call, value: Value) -> Value:
@@ -45,16 +44,17 @@ def _all_reduce(space: Space, call: Call, value: Value) -> Value:
 
 
 def _part(space: Space, call: Call, value: Value) -> Value:
-    dim = _dim(call, value)
     if call.choice("order") != "blocked":
         raise NoMeaningError("parts of a tensor in another order than blocked", call.place)
-    _not_cut_twice(call, dim, value)
-    split = {**value.split, dim: (*value.split.get(dim, ()), *call.axes)}
-    return value.moved(value.body, split=split, loose=value.loose - {dim})
+    _not_cut_twice(call, value)
+    split = dict(value.split)
+    for axis, dim in call.cuts:
+        split[dim] = (*split.get(dim, ()), axis)
+    return value.moved(value.body, split=split, loose=value.loose - {dim for _, dim in call.cuts})
 
 
-def _not_cut_twice(call: Call, dim: str, value: Value) -> None:
-    for axis in call.axes:
+def _not_cut_twice(call: Call, value: Value) -> None:
+    for axis, dim in _cuts(call, value):
         if axis in value.split.get(dim, ()):
             raise NoMeaningError(f"`{dim}` is cut along `{axis}` already", call.place)
 
@@ -74,10 +74,7 @@ def _all_gather(space: Space, call: Call, value: Value) -> Value:
 
 def _all_to_all(space: Space, call: Call, value: Value) -> Value:
     """Each device sends every other its part along another dimension: the first dimension is whole then, and the other one is cut."""
-    dim = _dim(call, value)
-    if len(call.axes) != 1:
-        raise NoMeaningError("`all_to_all` of a tensor is over one axis", call.place)
-    _not_cut_twice(call, dim, value)
+    _not_cut_twice(call, value)
     return _part(space, call, _all_gather(space, call, value))
 
 

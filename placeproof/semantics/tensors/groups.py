@@ -35,11 +35,13 @@ class Groups:
         """The result on every device. Raises FaultError, NotComputedError."""
         match call.op:
             case "part":
-                return self.arrays.part(x, self._dim(call, x), call.axes)
+                return self._cut(call, x)
             case "all_gather":
                 for axis in reversed(call.axes):
                     x = self._whole(call, x, axis, active)
                 return x
+            case "all_to_all" if len(call.axes) > 1:
+                return self._other_parts(call, x, active)
             case "all_to_all":
                 return self._other_part(call, x, active)
             case "shift":
@@ -100,13 +102,29 @@ class Groups:
         split = {d: axes if d != dim else axes[:-1] for d, axes in x.split.items()}
         return replace(x, split={d: axes for d, axes in split.items() if axes}, picks=None)
 
+    def _cut(self, call: Call, x: Held) -> Held:
+        """A device's part along each axis, of the dimension that is said for it."""
+        if not call.cuts or any(dim not in x.dims for _, dim in call.cuts) or call.choice("order") != "blocked":
+            raise NotComputedError("this part")
+        for axis, dim in call.cuts:
+            x = self.arrays.part(x, dim, (axis,))
+        return x
+
+    def _other_parts(self, call: Call, x: Held, active: Array) -> Held:
+        """Whole along the dimensions that are cut along several axes, and cut along others: each device of the group has sent all."""
+        if any(self.arrays.degrees[axis] > 1 and axis in x.split.get(dim, ()) for axis, dim in call.cuts):
+            raise NotComputedError("this all-to-all")
+        for axis in reversed(call.axes):
+            x = self._whole(call, x, axis, active)
+        return self._cut(call, x)
+
     def _other_part(self, call: Call, x: Held, active: Array) -> Held:
         """Whole along the dimension that is cut along the axis, and cut along another one."""
         cut = x.split_by(call.axes[0])
         several, dim = self.size(call) > 1, self._dim(call, x)
         if several and len(cut) != 1:
             raise FaultError(f"nothing to gather over {call.axes[0]}")
-        if len(call.axes) != 1 or (several and (cut[0] == dim or x.split[cut[0]][-1] != call.axes[0])):
+        if several and (cut[0] == dim or x.split[cut[0]][-1] != call.axes[0]):
             raise NotComputedError("this all-to-all")
         if not cut:
             return self.arrays.part(x, dim, call.axes)

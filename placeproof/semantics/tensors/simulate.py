@@ -240,7 +240,7 @@ def _cut(program: Resolved, mesh: Mapping[str, int]) -> dict[str, int]:
             dims[dim].add(axis)
     for stmt in statements(program.body):
         for call in calls(stmt):
-            dim = call.option("dim") or ""
-            if dim in dims:
-                dims[dim].update(call.axes)
+            for axis, dim in call.cuts:
+                if dim in dims:
+                    dims[dim].add(axis)
     return {d: math.prod(mesh.get(a, 1) for a in axes) for d, axes in dims.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -93,10 +94,11 @@ class Experts:
     """A layer whose experts lie on several devices: every token meets each expert with the weights of the expert's owner.
 
     What needs all devices of the group is in methods, for who has another way to it than an array over them. ``make``: what computes with a
-    block's weights.
+    block's weights; ``in_parts``: whether some device lacks tokens of the samples that it computes with.
     """
 
     make: Make = Weights
+    in_parts = False
 
     def __init__(self, world: World, w: Part, along: tuple[str, ...], at: dict[str, Array], stage: int) -> None:
         self.world, self.along, self.w = world, along, w
@@ -108,6 +110,12 @@ class Experts:
         alone = w.group in layout.expert_groups
         met = self.any(Layers(world, w).columns) if alone else np.ones((*w.extent.shape[:-1], layout.width), dtype=bool)
         self.layers = Layers(world, replace(w, data=self.from_owners(owners)), met, "matrix" if alone else "", self.make)
+
+    @cached_property
+    def giving(self) -> tuple[str, ...]:
+        """The factors whose devices give tokens of their own: other samples, or parts of the tokens. What all have is sent once."""
+        own = (*self.world.layout.sample_factors, *([self.world.layout.hidden] if self.in_parts else []))
+        return tuple(f for f in self.along if f in own)
 
     def any(self, have: Array) -> Array:
         """Whether some device of the group has it."""
@@ -121,8 +129,8 @@ class Experts:
         return data
 
     def from_samples(self, gradient: Array) -> Array:
-        """The gradients of experts added up over all devices that have samples of their own."""
-        dims = self.world.dims(f for f in self.along if f in self.world.layout.sample_factors)
+        """The gradients of experts added up over all devices that give tokens of their own."""
+        dims = self.world.dims(self.giving)
         summed = self.world.field.total(gradient, dims, keepdims=True) if dims else gradient
         return np.where(self.expert[:, None], summed, gradient)
 
@@ -138,6 +146,7 @@ class Experts:
 
     def _backward(self, saved: Saved | None, dx: Stream, whole: Stream | None) -> tuple[Part, Stream]:
         """The gradients; of experts, from all tokens that were sent to them."""
+        self.in_parts = bool(self.any(~expect(Stream, dx).have).any())
         whole_w = replace(self.layers.w, extent=np.ones_like(self.w.extent))
         gradient, back = Layers(self.world, whole_w, self.layers.columns, self.layers.kind, self.make).backward(saved, dx, whole)
         return self.w.with_(self.from_samples(gradient.data), gradient.have & self.w.extent), back
@@ -189,10 +198,10 @@ def flat_pass(mesh: Mesh, w: Part, batch: int, statistic: Array, step: int) -> P
     gradient = f.mul(f.total(own, -1), statistic[..., None])
     seen = np.where(shares[..., 0], f.total(_seen(mesh, whole), -1)[..., None], f.of(0))
     gradient = f.add(gradient, seen)
-    for axis in {g.experts for g in world.program.groups if g.experts}:
+    for axis in {axis for g in world.program.groups for axis in g.experts}:
         factors = world.layout.factors((axis,))
         dims = world.dims(x for x in factors if x in world.layout.sample_factors)
-        sent = np.array([world.layout.group(world.layout.group_of(e)).experts == axis for e in world.elements])
+        sent = np.array([world.layout.group(world.layout.group_of(e)).experts.count(axis) for e in world.elements], dtype=bool)
         gradient = np.where(sent, f.total(gradient, dims, keepdims=True), gradient) if dims else gradient
     gradient = np.broadcast_to(gradient, whole.extent.shape)
     return replace(whole, group=w.group).with_(gradient[..., None], whole.extent).on(w.columns.trained)

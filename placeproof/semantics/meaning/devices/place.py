@@ -29,7 +29,7 @@ LAYERS = ("forward", "backward", "backward_weight", "backward_input")
 
 def axes_together(program: Resolved) -> tuple[str, ...]:
     """The axes whose devices compute a whole pass of the flat model together."""
-    axes = {a.name for a in program.axes if a.splits.compute} | {g.experts for g in program.groups if g.experts}
+    axes = {a.name for a in program.axes if a.splits.compute} | {axis for g in program.groups for axis in g.experts}
     return tuple(a.name for a in program.axes if a.name in axes)
 
 
@@ -366,9 +366,9 @@ class Place:
             answers = yield self._meeting(replace(call, axes=self.layout.called), [*operands, None, None, None][:4], also=len(operands))
             return answers if results > 1 else answers[0]
         # a layer that has experts sends tokens to them, and so do the experts of a block, but no other group of it
-        if self.layout.experts is not None and call.op in LAYERS and operands[0].group in (None, *self.layout.expert_groups):
+        if self.layout.experts and call.op in LAYERS and operands[0].group in (None, *self.layout.expert_groups):
             stream = [*operands, None, None, None][:4]
-            together = replace(call, axes=(self.layout.experts,))
+            together = replace(call, axes=self.layout.experts)
             answers = yield self._meeting(together, stream, also=len(operands))
             return answers if results > 1 else answers[0]
         return local.compute(self, call, operands, results)
