@@ -170,7 +170,7 @@ def over_axes(
     strategies: list[tuple[str, Mapping[str, object]]] = []
     for name, arguments in parts.items():
         spread = axes if name in _SHARDING else []
-        needed = "ep" in spread and name in _GATHERING
+        needed = name in _GATHERING and not {"ep", *shared}.isdisjoint(spread)
         if not axes or needed or arguments.get("dp") != 1 or name not in (*_SHARDING, "ddp"):
             strategies.append((name, arguments))
         options = {k: v for k, v in arguments.items() if k not in ("dp", "rep", "shard")}

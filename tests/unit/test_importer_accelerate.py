@@ -170,16 +170,22 @@ def test_checkpoints_are_offloaded_where_it_is_said(offload: str, kept: str):
     ("settings", "expression", "role"),
     [
         ("tp_degree: 1, use_distributed_optimizer: true", "zero1(dp=4) * zero1(dp=ep) * ep(ep=4)", Role.READ),
-        ("tp_degree: 4", "tp(tp=4) * sp(tp=4) * ep(ep=4, experts=whole)", Role.READ),
+        ("tp_degree: 4", "ddp(dp=4) * tp(tp=4) * sp(tp=4) * ep(ep=tp)", Role.READ),
         (
             "tp_degree: 2, use_distributed_optimizer: true",
-            "zero1(dp=2) * zero1(dp=ep) * tp(tp=2) * sp(tp=2) * ep(ep=4, experts=whole)",
+            "zero1(dp=4) * zero1(dp=ep) * tp(tp=2) * sp(tp=2) * ep(ep=2) * ep(ep=tp)",
+            Role.READ,
+        ),
+        (
+            "tp_degree: 8, use_distributed_optimizer: true, expert_model_parallel_size: 2",
+            "zero1(dp=ep) * tp(tp=8) * sp(tp=8) * ep(ep=2, experts=whole)",
             Role.NOT_MODELLED,
         ),
     ],
 )
 def test_experts_of_megatron(settings: str, expression: str, role: Role):
-    table = "sequence_parallelism: true, context_parallel_size: 1, expert_model_parallel_size: 4, " + settings
+    size = "" if "expert_model_parallel_size" in settings else "expert_model_parallel_size: 4, "
+    table = f"sequence_parallelism: true, context_parallel_size: 1, {size}{settings}"
     table = ", ".join(f"megatron_lm_{setting}" for setting in table.split(", "))
     found = read_config(f"distributed_type: MEGATRON_LM\nmegatron_lm_config: {{{table}}}\n", system="accelerate", world=16)
     checked, ep, rest = expression.partition(" * ep(")

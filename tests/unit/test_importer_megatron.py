@@ -145,6 +145,7 @@ def test_strategy(text: str, world: int | None, expression: str) -> None:
 EXPERTS = "--num-experts 8 --moe-router-topk 2 --expert-model-parallel-size "
 TENSOR = "--tensor-model-parallel-size 2 --sequence-parallel --disable-bias-linear "
 SHARDED = "--use-distributed-optimizer "
+FOUR = TENSOR.replace("2", "4")
 
 
 @pytest.mark.parametrize(
@@ -164,13 +165,28 @@ SHARDED = "--use-distributed-optimizer "
         ),
         (SHARDED + TENSOR + EXPERTS + "4", 16, "zero1(dp=2) * zero1(dp=ep) * tp(tp=2) * sp(tp=2) * ep(ep=4)"),
         (SHARDED + TENSOR + EXPERTS + "4 --expert-tensor-parallel-size 2", 8, "zero1(dp=ep) * tp(tp=2) * sp(tp=2) * ep(ep=4)"),
-        (TENSOR + EXPERTS + "4 --expert-tensor-parallel-size 1", 16, "ddp(dp=2) * tp(tp=2) * sp(tp=2) * ep(ep=4, experts=whole)"),
+        (TENSOR + EXPERTS + "4 --expert-tensor-parallel-size 1", 16, "ddp(dp=4) * tp(tp=2) * sp(tp=2) * ep(ep=2) * ep(ep=tp)"),
+        (TENSOR + EXPERTS + "8 --expert-tensor-parallel-size 1", 8, "tp(tp=2) * sp(tp=2) * ep(ep=4) * ep(ep=tp)"),
+        (SHARDED + TENSOR + EXPERTS + "2 --expert-tensor-parallel-size 1", 8, "zero1(dp=4) * tp(tp=2) * sp(tp=2) * ep(ep=tp)"),
+        (
+            SHARDED + TENSOR + EXPERTS + "8 --expert-tensor-parallel-size 1 --context-parallel-size 2",
+            16,
+            "zero1(dp=2) * zero1(dp=ep) * zero1(dp=cp) * tp(tp=2) * sp(tp=2) * ep(ep=2) * ep(ep=tp) * ep(ep=cp) * cp(cp=2)",
+        ),
+        (FOUR + EXPERTS + "2 --expert-tensor-parallel-size 1", 16, "ddp(dp=2) * tp(tp=4) * sp(tp=4) * ep(ep=2, experts=whole)"),
+        (
+            "--use-megatron-fsdp --context-parallel-size 2 " + EXPERTS + "2",
+            2,
+            "zero3(dp=1) * zero3(dp=cp) * ep(ep=cp) * cp(cp=2)",
+        ),
+        (TENSOR + EXPERTS + "2 --context-parallel-size 2", 8, "tp(tp=2) * sp(tp=2) * ep(ep=2) * cp(cp=2)"),
+        (TENSOR + EXPERTS + "4 --context-parallel-size 2", 8, "tp(tp=2) * sp(tp=2) * ep(ep=2) * ep(ep=cp) * cp(cp=2)"),
         (TENSOR + "--num-experts 8 --expert-tensor-parallel-size 1", 4, "ddp(dp=2) * tp(tp=2) * sp(tp=2) * ep(ep=1, experts=whole)"),
         (TENSOR + "--num-experts 8", 4, "ddp(dp=2) * tp(tp=2) * sp(tp=2)"),
         (
             SHARDED + "--context-parallel-size 2 " + EXPERTS + "2",
             8,
-            "zero1(dp=2) * zero1(dp=ep) * zero1(dp=cp) * ep(ep=2) * cp(cp=2)",
+            "zero1(dp=4) * zero1(dp=cp) * ep(ep=cp) * cp(cp=2)",
         ),
         (
             SHARDED + "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 " + EXPERTS + "2",
@@ -204,12 +220,12 @@ def test_a_file_with_experts_is_proved_and_derived_for_its_model(capsys: pytest.
 @pytest.mark.parametrize(
     ("text", "world", "message"),
     [
-        (EXPERTS + "8 --context-parallel-size 2", 8, "do not divide 4 data-parallel ones: they are those of context parallelism too"),
-        (TENSOR + EXPERTS + "8 --expert-tensor-parallel-size 1", 8, "those of tensor parallelism too"),
+        (EXPERTS + "2 --context-parallel-size 4", 4, "do not divide 1 data-parallel ones: they are those of context parallelism too"),
+        (FOUR + EXPERTS + "2 --expert-tensor-parallel-size 1", 4, "those of tensor parallelism too"),
         (
-            TENSOR + EXPERTS + "8 --expert-tensor-parallel-size 1 --context-parallel-size 2",
+            TENSOR + EXPERTS + "4 --expert-tensor-parallel-size 1 --context-parallel-size 4",
             8,
-            "do not divide 2 data-parallel ones: they are those of tensor and context parallelism too",
+            "do not divide 1 data-parallel ones: they are those of tensor and context parallelism too",
         ),
         (EXPERTS + "2 --expert-tensor-parallel-size 2", 8, "split over 2 devices, and other matrices over 1"),
         (TENSOR + EXPERTS + "2 --expert-tensor-parallel-size 4", 16, "split over 4 devices, and other matrices over 2"),
@@ -323,12 +339,15 @@ def test_assumptions(text: str, without: list[str]) -> None:
         (EXPERTS + "4 --moe-token-dispatcher-type alltoall", "moe_token_dispatcher_type", Role.READ, "sent to its experts"),
         (EXPERTS + "4 --moe-token-dispatcher-type flex", "moe_token_dispatcher_type", Role.NOT_MODELLED, "goes once"),
         ("--num-experts 8 --moe-token-dispatcher-type flex", "moe_token_dispatcher_type", Role.NO_MATTER, "not split"),
-        (EXPERTS + "2 --context-parallel-size 2", "expert_model_parallel_size", Role.READ, "between other devices"),
+        (EXPERTS + "2 --context-parallel-size 2", "expert_model_parallel_size", Role.READ, "those of cp"),
+        (TENSOR + EXPERTS + "2 --context-parallel-size 2", "expert_model_parallel_size", Role.READ, "between other devices"),
         (
-            TENSOR + SHARDED + EXPERTS + "4 --expert-tensor-parallel-size 1",
-            "expert_tensor_parallel_size", Role.NOT_MODELLED, "1/2 of what is counted",
+            FOUR + SHARDED + EXPERTS + "2 --expert-tensor-parallel-size 1",
+            "expert_tensor_parallel_size", Role.NOT_MODELLED, "1/4 of what is counted",
         ),
-        (TENSOR + EXPERTS + "4 --expert-tensor-parallel-size 1", "expert_tensor_parallel_size", Role.READ, "holds as much"),
+        (FOUR + EXPERTS + "2 --expert-tensor-parallel-size 1", "expert_tensor_parallel_size", Role.READ, "holds as much"),
+        (TENSOR + SHARDED + EXPERTS + "4 --expert-tensor-parallel-size 1", "expert_tensor_parallel_size", Role.READ, "have different ones"),
+        (TENSOR + EXPERTS + "4 --expert-tensor-parallel-size 1", "expert_model_parallel_size", Role.READ, "those of tp, and the axis ep"),
         (TENSOR + EXPERTS + "4 --expert-tensor-parallel-size 2", "expert_tensor_parallel_size", Role.READ, "as other matrices"),
         ("--expert-tensor-parallel-size 1", "expert_tensor_parallel_size", Role.NO_MATTER, "no experts"),
         ("--num-experts 8 --moe-expert-capacity-factor 1.5", "moe_expert_capacity_factor", Role.ANOTHER_STEP, "the symbol c"),

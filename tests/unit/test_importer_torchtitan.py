@@ -125,12 +125,12 @@ def test_degrees_decide_the_strategy(settings, world, expression):
         (
             "expert_parallel_degree = 2\ncontext_parallel_degree = 2",
             8,
-            "fsdp(dp=2) * fsdp(dp=ep) * fsdp(dp=cp) * ep(ep=2) * cp(cp=2, attention=gather)",
+            "fsdp(dp=4) * fsdp(dp=cp) * ep(ep=cp) * cp(cp=2, attention=gather)",
         ),
         (
             "expert_parallel_degree = 4\ntensor_parallel_degree = 2",
             16,
-            "fsdp(dp=2) * fsdp(dp=ep) * tp(tp=2) * sp(tp=2) * ep(ep=4, experts=whole)",
+            "fsdp(dp=4) * fsdp(dp=ep) * tp(tp=2) * sp(tp=2) * ep(ep=2) * ep(ep=tp)",
         ),
         (
             "expert_parallel_degree = 4\ntensor_parallel_degree = 2\nexpert_tensor_parallel_degree = 2",
@@ -147,9 +147,12 @@ def test_experts_are_an_axis_of_samples(degrees, world, expression):
 
 def test_experts_that_are_sharded_further_than_the_strategy_says_are_not_modelled():
     text = "[parallelism]\nexpert_parallel_degree = 4\ntensor_parallel_degree = 2\n"
-    whole = reading(imported(text, 16), "parallelism.expert_parallel_degree")
+    whole = reading(imported(text.replace("degree = 2", "degree = 8"), 32), "parallelism.expert_parallel_degree")
     assert whole.role is Role.NOT_MODELLED
-    assert "1/2 of what is counted" in whole.note
+    assert "1/8 of what is counted" in whole.note
+    apart = reading(imported(text, 16), "parallelism.expert_parallel_degree")
+    assert apart.role is Role.NOT_MODELLED
+    assert "those of tp, and the axis ep, taken out of the shards; torchtitan gathers tokens" in apart.note
     assert reading(imported(text + "expert_tensor_parallel_degree = 2\n", 16), "parallelism.expert_parallel_degree").role is Role.READ
     split = "parallelism.expert_tensor_parallel_degree"
     assert reading(imported(text + "expert_tensor_parallel_degree = 1\n", 16), split).note == "each expert is whole"
@@ -160,10 +163,10 @@ def test_experts_that_are_sharded_further_than_the_strategy_says_are_not_modelle
     ("degrees", "why"),
     [
         (
-            "expert_parallel_degree = 4\ncontext_parallel_degree = 4",
-            "do not divide 2 data-parallel ones: they are those of context parallelism",
+            "expert_parallel_degree = 4\ncontext_parallel_degree = 8",
+            "do not divide 1 data-parallel ones: they are those of context parallelism",
         ),
-        ("expert_parallel_degree = 8\ntensor_parallel_degree = 2", "those of tensor parallelism too"),
+        ("expert_parallel_degree = 4\ntensor_parallel_degree = 8", "those of tensor parallelism too"),
         ("expert_parallel_degree = 8\ntensor_parallel_degree = 2\nexpert_tensor_parallel_degree = 2", "over 4 devices"),
         ("expert_parallel_degree = 2\ntensor_parallel_degree = 4\nexpert_tensor_parallel_degree = 2", "split 2 ways and the rest 4 ways"),
     ],

@@ -40,7 +40,8 @@ SAYS: dict[str, tuple[str, ...]] = {
         "hsdp(rep=2, shard=4, prefetch=true) * clip", "zero_infinity(4) * clip", "fsdp(4, prefetch=true) * tp(2) * sp * clip * checkpoint",
         "fsdp(2, prefetch=true) * fsdp(dp=cp, prefetch=true) * cp(2) * clip",
         "fsdp(2, prefetch=true) * fsdp(dp=cp, prefetch=true) * cp(2, attention=gather) * clip",
-        "fsdp(2) * fsdp(dp=ep) * ep(2) * clip", "hsdp(rep=2, shard=2) * fsdp(dp=ep) * tp(2) * sp * ep(2, experts=whole) * clip",
+        "fsdp(2) * fsdp(dp=ep) * ep(2) * clip", "hsdp(rep=2, shard=2) * fsdp(dp=ep) * tp(4) * sp * ep(2, experts=whole) * clip",
+        "hsdp(rep=2, shard=2) * fsdp(dp=ep) * tp(2) * sp * ep(2) * ep(tp) * clip", "fsdp(2) * fsdp(dp=cp) * cp(2) * ep(cp) * clip",
         "fsdp(2) * fsdp(dp=ep) * tp(2) * sp * ep(2) * clip", "fsdp(2) * fsdp(dp=ep) * ep(2) * accumulate(3) * clip",
         "hsdp(rep=2, shard=4, prefetch=true) * accumulate(3) * clip", "fsdp(4, prefetch=true) * accumulate(3) * clip",
         "fsdp(2, reshard_after_forward=false) * pp(4, microbatches=8) * clip", "fsdp(2, prefetch=true) * pp(4, microbatches=8) * clip",
@@ -67,7 +68,9 @@ SAYS: dict[str, tuple[str, ...]] = {
         "zero1(2) * pp(2, microbatches=4) * checkpoint", "tp(2) * zero_r", "zero1(2) * zero1(dp=cp) * cp(2)",
         "zero1(2) * zero1(dp=cp) * cp(2, attention=gather)", "zero1(2) * zero1(dp=cp) * cp(2, attention=ulysses)",
         "zero1(2) * zero1(dp=ep) * ep(2) * accumulate(4)", "hsdp(rep=2, shard=4) * accumulate(3)",
-        "zero1(2) * zero1(dp=ep) * ep(2)", "zero1(2) * zero1(dp=ep) * tp(2) * sp * ep(2)", "ddp(2) * tp(2) * sp * ep(2, experts=whole)",
+        "zero1(2) * zero1(dp=ep) * ep(2)", "zero1(2) * zero1(dp=ep) * tp(2) * sp * ep(2)", "ddp(2) * tp(4) * sp * ep(2, experts=whole)",
+        "zero1(2) * zero1(dp=ep) * tp(2) * sp * ep(2) * ep(tp) * clip", "ddp(2) * tp(2) * sp * cp(2) * ep(tp) * ep(cp)",
+        "zero1(2) * zero1(dp=cp) * cp(2) * ep(cp)",
         "zero1(2) * pp(2, microbatches=4, schedule=interleaved, chunks=3)", "zero3(2) * zero3(dp=cp) * cp(2) * clip",
         "ddp(4) * muon * clip",
     ),
@@ -81,7 +84,8 @@ SAYS: dict[str, tuple[str, ...]] = {
         "zero_infinity(4) * accumulate(2)",
         "zero2(2) * zero2(dp=cp) * cp(2, attention=ulysses)", "ddp(2) * tp(2) * sp * pp(2, microbatches=4) * checkpoint * clip",
         "zero1(2) * zero1(dp=cp) * cp(2) * pp(2, microbatches=4) * checkpoint",
-        "zero1(2) * zero1(dp=ep) * tp(2) * sp * ep(2) * checkpoint", "ddp(2) * tp(2) * sp * ep(2, experts=whole) * checkpoint",
+        "zero1(2) * zero1(dp=ep) * tp(2) * sp * ep(2) * checkpoint", "ddp(2) * tp(4) * sp * ep(2, experts=whole) * checkpoint",
+        "zero1(2) * tp(2) * sp * ep(tp) * checkpoint",
     ),
 }  # fmt: skip
 #: Strategies of the catalogue that no configuration of a system says: what its file leaves to the program, or the system does not do.
@@ -148,7 +152,7 @@ def small(name: str) -> Any:
 
 def linked(strategy: Strategy) -> str:
     """The whole program of a small model: what its blocks exchange, too."""
-    model = small("mixtral-8x7b" if "ep" in {a.name for a in strategy.axes} else "llama3-8b")
+    model = small("mixtral-8x7b" if strategy.experts else "llama3-8b")
     return render_linked(link(model, strategy)).partition("\n")[2]
 
 
@@ -369,7 +373,7 @@ def products(draw: st.DrawFn) -> str:
     n, t, m = draw(st.sampled_from([1, 2, 4, 6])), draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 2, 4, 8]))
     data, tokens = draw(DATA).format(n=n), draw(TOKENS)
     parts = [data, draw(MODEL).format(t=t), tokens, draw(PASSES).format(m=m), draw(KEPT)]
-    experts = draw(st.sampled_from(["", "", "", "ep(2)", "ep(2, experts=whole)"]))
+    experts = draw(st.sampled_from(["", "", "", "ep(2)", "ep(2, experts=whole)", "ep(2) * ep(tp)", "ep(2) * ep(cp)"]))
     name, _, options = data.partition("(")
     for axis in ("cp" if tokens else "", "ep" if experts else ""):
         if axis and name in SHARDS and draw(st.integers(0, 3)):
@@ -436,7 +440,7 @@ def test_configurations_that_people_wrote_are_written_again() -> None:
             n: v for n, v in read.numbers.items() if (n, v) != ("m", 1)
         }, path.name
         count[system] += 1
-    assert count == {"accelerate": 29, "deepspeed": 19, "megatron": 17, "torchtitan": 14}
+    assert count == {"accelerate": 29, "deepspeed": 19, "megatron": 17, "torchtitan": 15}
 
 
 #: Whole files, of which the kind is a choice, or whose settings are there for what the formulas count.

@@ -18,8 +18,9 @@ def shared(known: Known) -> Sharing:
     """Over which devices the experts lie, where the degrees are known."""
     if not {"ep", "tp", "cp"} <= {*known}:
         return Sharing()
-    whole, sequence = bool(known.get("whole")), bool(known.get("sp"))
-    return sharing(known["ep"], known.get("dp"), tensor=known["tp"], context=known["cp"], whole=whole, sequence=sequence)
+    whole, sequence, tokens = (bool(known.get(fact)) for fact in ("whole", "sp", "splits_tokens"))
+    context = known["cp"] if tokens else 1
+    return sharing(known["ep"], known.get("dp"), tensor=known["tp"], context=context, whole=whole, sequence=sequence)
 
 
 def check_split(known: Known, lies: Sharing) -> None:
