@@ -323,8 +323,7 @@ def test_nothing_of_a_file_is_run(bridge, tmp_path: Path) -> None:
     [
         (
             *("made_bridge.txt", 16),
-            "zero1(dp=2) * zero1(dp=ep) * tp(tp=2) * sp(tp=2) * accumulate(microbatches=32)"
-            " * ep(ep=4, experts=whole) * clip * lora(rank=16)",
+            "zero1(dp=4) * zero1(dp=ep) * tp(tp=2) * sp(tp=2) * accumulate(microbatches=32) * ep(ep=2) * ep(ep=tp) * clip * lora(rank=16)",
             ["experts"],
         ),
         ("made_nemo.txt", None, "zero1(dp=2) * zero1(dp=ep) * pp(pp=4, microbatches=32) * ep(ep=8) * clip", ["experts"]),
