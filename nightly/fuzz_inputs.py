@@ -103,6 +103,7 @@ VALUES: dict[str, tuple[str, ...]] = {
         "automodel",
         "peft",
         "nemo",
+        "maxtext",
     ),
     "--as": ("megatron", "deepspeed", "accelerate", "torchtitan", "axolotl"),
     "--for-all": ("N_dp >= 2", "m == 4", "N >= 1"),
@@ -457,6 +458,7 @@ CATEGORIES: dict[str, Callable[[random.Random], Case]] = {
     "automodel": _of_file(
         "automodel", "tests/configs/automodel/*.yaml", "a.yaml", ["derive", "a.yaml"], ["derive", "a.yaml", "--world", "16"]
     ),
+    "maxtext": _of_file("maxtext", "tests/configs/maxtext/*.yml", "a.yml", ["derive", "a.yml"], ["derive", "a.yml", "--world", "64"]),
     "peft": _of_file("peft", "tests/configs/peft/*.json", "a.json", ["derive", "a.json"], ["prove", "a.json"]),
     "verl": _of_file("verl", "tests/configs/verl/*.*", "a.sh", ["derive", "a.sh", "--from", "verl"], ["derive", "a.sh", "--world", "16"]),
     "torchtitan": _of_file("torchtitan", "tests/configs/torchtitan/*.toml", "a.toml", ["derive", "a.toml", "--from", "torchtitan"]),

@@ -47,6 +47,9 @@ _FACTORY = ("finetuning_type", "cutoff_len", "dataset_dir", "pref_loss", "dist_c
 #: Settings of axolotl that no other system has.
 _AXOLOTL = ("base_model", "sequence_len")
 
+#: Settings of MaxText that no other system has.
+_MAXTEXT = ("base_config", "ici_fsdp_parallelism", "ici_tensor_parallelism", "ici_data_parallelism", "dcn_data_parallelism", "remat_policy")
+
 SYSTEMS: dict[str, System] = {
     s.name: s
     for s in (
@@ -85,6 +88,7 @@ SYSTEMS: dict[str, System] = {
         System(name="axolotl", title="axolotl", kinds=("yaml",), marks=_AXOLOTL),
         System(name="automodel", title="NeMo Automodel", kinds=("yaml",), marks=("step_scheduler", "dist_env")),
         System(name="verl", title="verl", kinds=("overrides", "yaml"), marks=("actor_rollout_ref",)),
+        System(name="maxtext", title="MaxText", kinds=("overrides", "yaml"), marks=_MAXTEXT),
         System(name="peft", title="peft", kinds=("hjson",), marks=("peft_type",)),
         System(name="llamafactory", title="LLaMA-Factory", kinds=("yaml", "hjson"), marks=_FACTORY),
     )

@@ -24,7 +24,19 @@ HERE = Path(__file__).parents[1]
 STORED = HERE / "data" / "snapshots.json"
 #: How each kind of model is laid out: one with experts on an axis of theirs, too.
 DENSE, EXPERTS = "hsdp(2, 2) * tp(2) * sp * cp(2) * pp(2)", "zero1(4) * ep(4) * tp(2) * sp * pp(2)"
-SYSTEMS = ("accelerate", "deepspeed", "megatron", "torchtitan", "transformers", "llamafactory", "axolotl", "verl", "automodel", "peft")
+SYSTEMS = (
+    "accelerate",
+    "deepspeed",
+    "megatron",
+    "torchtitan",
+    "transformers",
+    "llamafactory",
+    "axolotl",
+    "verl",
+    "automodel",
+    "peft",
+    "maxtext",
+)
 #: What a document says of the machine and the clock.
 _PASSING = frozenset({"milliseconds", "seconds", "version"})
 

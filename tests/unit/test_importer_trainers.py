@@ -22,7 +22,7 @@ from placeproof.semantics.lower import lower
 CONFIGS = Path(__file__).parents[1] / "configs"
 #: Those of which the arguments are recorded, and others.
 TRAINERS = ("transformers", "llamafactory", "axolotl", "peft")
-SYSTEMS = (*TRAINERS, "verl", "automodel")
+SYSTEMS = (*TRAINERS, "verl", "automodel", "maxtext")
 
 
 def expected(folder: str) -> dict[tuple[str, str], dict[str, Any]]:
@@ -126,6 +126,7 @@ _OPEN = {"freeze_vision_tower", "freeze_multi_modal_projector"}
 
 #: Facts that a reader puts beside the table of its system.
 OF_READERS = {
+    "maxtext": ("cp", "precision", "ends"),
     "peft": ("few_bits",),
     "verl": ("backend", "critic", "m", "said_size"),
     "automodel": ("kind", "tp", "cp", "pp", "ep", "rep", "kept", "several", "types", "order", "update", "loss"),
@@ -365,3 +366,42 @@ def test_what_else_is_frozen_is_refused(system: str, text: str, line: int) -> No
     with pytest.raises(InputError) as refused:
         written(text, 8, system)
     assert [d.place.line for d in refused.value.diagnostics if d.place] == [line]
+
+
+@pytest.mark.parametrize(
+    ("text", "world", "expression"),
+    [
+        ("ici_fsdp_parallelism=4 dcn_data_parallelism=2", None, "hsdp(rep=2, shard=4) * checkpoint * clip"),
+        ("ici_fsdp_parallelism=-1 dcn_data_parallelism=1", 16, "fsdp(dp=16) * checkpoint * clip"),
+        ("num_slices=4", 16, "hsdp(rep=4, shard=4) * checkpoint * clip"),
+        ("ici_fsdp_parallelism=2 dcn_fsdp_parallelism=4 dcn_data_parallelism=1", 8, "fsdp(dp=8) * checkpoint * clip"),
+        ("ici_data_parallelism=-1 ici_fsdp_parallelism=1 dcn_data_parallelism=1 remat_policy=minimal", 4, "ddp(dp=4) * clip"),
+        (
+            "ici_fsdp_parallelism=1 ici_expert_parallelism=8 dcn_data_parallelism=1 gradient_clipping_threshold=0",
+            None,
+            "fsdp(dp=1) * fsdp(dp=ep) * checkpoint * ep(ep=8)",
+        ),
+    ],
+)
+def test_axes_of_maxtext_are_within_slices_and_between_them(text: str, world: int | None, expression: str) -> None:
+    assert written(text, world, "maxtext").expression == expression
+
+
+@pytest.mark.parametrize(
+    ("text", "world", "about"),
+    [
+        ("run_name=a", 16, "how many slices"),
+        ("ici_fsdp_parallelism=-1 ici_data_parallelism=-1 dcn_data_parallelism=1", 16, "two axes"),
+        ("ici_fsdp_parallelism=-1 dcn_data_parallelism=1", None, "number of devices"),
+        ("ici_fsdp_parallelism=3 dcn_data_parallelism=1", 16, "is not 16"),
+        ("ici_fsdp_parallelism=-1 dcn_data_parallelism=3", 16, "is not 16"),
+        ("ici_tensor_parallelism=2", 16, "`tensor`"),
+        ("ici_pipeline_parallelism=2", 16, "`stage`"),
+        ("ici_fsdp_parallelism=2 dcn_data_parallelism=2 ici_expert_parallelism=2", 8, "beside copies"),
+    ],
+)
+def test_an_axis_of_maxtext_that_no_strategy_has_is_refused(text: str, world: int | None, about: str) -> None:
+    with pytest.raises(InputError) as refused:
+        written(text, world, "maxtext")
+    (problem,) = refused.value.diagnostics
+    assert about in problem.message

@@ -1,0 +1,1 @@
+"""MaxText's configurations."""
