@@ -129,7 +129,7 @@ OF_READERS = {
     "maxtext": ("cp", "precision", "ends"),
     "peft": ("few_bits",),
     "verl": ("backend", "critic", "m", "said_size"),
-    "automodel": ("kind", "tp", "cp", "pp", "ep", "rep", "kept", "several", "types", "order", "update", "loss"),
+    "automodel": ("adapters", "kind", "tp", "cp", "pp", "ep", "rep", "kept", "several", "types", "order", "update", "loss"),
 }
 
 
@@ -405,3 +405,60 @@ def test_an_axis_of_maxtext_that_no_strategy_has_is_refused(text: str, world: in
         written(text, world, "maxtext")
     (problem,) = refused.value.diagnostics
     assert about in problem.message
+
+
+AUTOMODEL = """step_scheduler: {global_batch_size: 16, local_batch_size: 1}
+distributed: {strategy: fsdp2}
+model: {torch_dtype: bf16}
+peft:
+  _target_: nemo_automodel.components._peft.lora.PeftConfig
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "adapters", "not_modelled", "another_step"),
+    [
+        ("  dim: 16\n  target_modules: '*_proj'\n", "lora(rank=16)", [], []),
+        ("", "lora(rank=8)", [], []),
+        ("  target_modules: ['*.q_proj', '*v_proj']\n  match_all_linear: false\n", "lora(rank=8, targets=qv)", [], []),
+        ("  target_modules: [q_proj, k_proj, v_proj, o_proj]\n", "lora(rank=8, targets=attention)", [], []),
+        ("  target_modules: ['*']\n", "lora(rank=8)", ["peft.target_modules"], []),
+        ("  exclude_modules: ['*lm_head*']\n", "lora(rank=8)", ["peft.exclude_modules"], []),
+        ("  match_all_linear: true\n", "lora(rank=8)", ["peft.match_all_linear"], []),
+        ("  dropout: 0.1\n  use_dora: true\n", "lora(rank=8)", [], ["peft.dropout", "peft.use_dora"]),
+        ("  moe_rank_scaling: true\n", "lora(rank=8)", ["peft.moe_rank_scaling"], []),
+        ("quantization: {load_in_4bit: true}\n", "lora(rank=8)", ["quantization.load_in_4bit"], []),
+    ],
+)
+def test_adapters_of_automodel(text: str, adapters: str, not_modelled: list[str], another_step: list[str]) -> None:
+    read = written(AUTOMODEL + text, 16, "automodel")
+    assert read.expression == f"fsdp(dp=16, prefetch=true) * {adapters} * clip"
+    assert read.precision is None
+    found = [r.name for r in read.of(Role.NOT_MODELLED)]
+    assert found == [*not_modelled, "peft.use_memory_efficient_lora"]
+    assert [r.name for r in read.another_step] == another_step
+
+
+def test_no_adapters_of_automodel_are_said() -> None:
+    read = written(AUTOMODEL.partition("peft:")[0] + "peft: null\n", 16, "automodel")
+    assert read.expression == "fsdp(dp=16, prefetch=true) * clip"
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (AUTOMODEL + "  target_modules: [q_proj]\n  exclude_modules: [v_proj]\n", [6]),
+        (AUTOMODEL + "  target_modules: [q_proj]\n  match_all_linear: true\n", [6]),
+        (AUTOMODEL.replace("lora.PeftConfig", "other.IA3Config"), [5]),
+        (AUTOMODEL.replace("fsdp2", "fsdp2, tp_size: 2"), [2]),
+        (AUTOMODEL.replace("fsdp2", "fsdp2, ep_size: 8"), [2]),
+        (AUTOMODEL.replace("fsdp2", "megatron_fsdp"), [2]),
+        (AUTOMODEL.partition("peft:")[0] + "quantization: {load_in_4bit: true}\n", [4]),
+        (AUTOMODEL + "freeze_config: {freeze_embeddings: true}\n", [6]),
+        (AUTOMODEL.partition("peft:")[0] + "peft: 3\n", [4]),
+    ],
+)
+def test_adapters_of_automodel_that_are_not_read(text: str, lines: list[int]) -> None:
+    with pytest.raises(InputError) as refused:
+        written(text, 16, "automodel")
+    assert [d.place.line for d in refused.value.diagnostics if d.place] == lines

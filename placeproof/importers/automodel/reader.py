@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.importers.adapters import ELSEWHERE, lora, targets
 from placeproof.importers.asked import Known
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Field, Reader
@@ -21,7 +22,10 @@ from placeproof.importers.meaning import meaning
 from placeproof.importers.settings import settings
 from placeproof.importers.transformers.training import TYPES
 
-_DIST, _PIPE = "distributed.", "distributed.pipeline."
+_DIST, _PIPE, _PEFT = "distributed.", "distributed.pipeline.", "peft."
+#: The pattern of modules that have adapters where none is said.
+_EVERY = "*_proj"
+_NAMED = "with a model adapters are counted beside all matrices of its layers, which most models name so; experts have other names"
 _RECIPES = ("TrainFinetuneRecipeForNextTokenPrediction", "BenchmarkingRecipeForNextTokenPrediction")
 _KINDS = {"megatron-fsdp": "megatron_fsdp", "mfsdp": "megatron_fsdp"}
 #: What Megatron-FSDP shards -> as a strategy.
@@ -68,15 +72,23 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     known.put("order", facts.order or "")
     known.put("update", _name(reader, "optimizer._target_"))
     known.put("loss", _name(reader, "loss_fn._target_"))
+    known.put("adapters", _name(reader, "peft._target_") if _adapters(reader) else "")
+    step = _spread(reader, facts)
+    adapters = _with_adapters(reader) if _adapters(reader) else {}
     known.derive()
     known.check()
     _check_experts(reader, facts)
     return Imported(
         system="automodel",
         source=document.source,
-        expression=expression(_spread(reader, facts)),
-        readings=(*known.readings(), *_experts(facts), *known.unsaid("clip_grad_norm.max_norm", "model.torch_dtype")),
-        precision=precision,
+        expression=expression([*step, *adapters.items()]),
+        readings=(
+            *known.readings(),
+            *_experts(facts),
+            *(_of_adapters(reader) if adapters else ()),
+            *known.unsaid("clip_grad_norm.max_norm", "model.torch_dtype"),
+        ),
+        precision=None if adapters else precision,
         numbers=_numbers(reader, facts),
     )
 
@@ -85,7 +97,7 @@ def _fields(document: Document) -> Iterator[Field]:
     """The settings, and tables of which a file says nothing."""
     yield from settings("automodel")
     inner = document.data.get("distributed")
-    tables = dict.fromkeys(("clip_grad_norm", "compile", "fp8", "qat", "quantization", "freeze_config"), document.data)
+    tables = dict.fromkeys(("clip_grad_norm", "compile", "peft", "fp8", "qat", "quantization", "freeze_config"), document.data)
     for name, table in {**tables, **({"pipeline": inner, "moe": inner, "mp_policy": inner} if isinstance(inner, Mapping) else {})}.items():
         if name in table and table[name] is None:
             path = name if table is document.data else _DIST + name
@@ -258,6 +270,38 @@ def _experts(facts: Facts) -> tuple[Reading, ...]:
         return ()
     note = "not said; the model decides whether a loss, or a bias of the router, evens out what experts get over the whole batch"
     return (Reading(name="experts", value="?", role=Role.ANOTHER_STEP, note=note),)
+
+
+def _adapters(reader: Reader) -> bool:
+    """Whether adapters are trained."""
+    return isinstance(reader.document.data.get("peft"), Mapping)
+
+
+def _with_adapters(reader: Reader) -> dict[str, dict[str, object]]:
+    """The strategy of adapters. Of patterns those are known that name matrices by their last names."""
+    word = None
+    if not reader.get(_PEFT + "match_all_linear") and not reader.get(_PEFT + "exclude_modules"):
+        said = reader.get(_PEFT + "target_modules") or _EVERY
+        patterns = [said] if isinstance(said, str) else said
+        word = targets([one if one == _EVERY else str(one).removeprefix("*").removeprefix(".") for one in patterns], _EVERY)
+        if _EVERY in patterns and reader.said(_PEFT + "target_modules"):
+            reader.note(_PEFT + "target_modules", _NAMED, told=True)
+    if word is None:
+        for name in ("target_modules", "exclude_modules", "match_all_linear"):
+            if reader.get(_PEFT + name):
+                reader.note(_PEFT + name, ELSEWHERE, Role.NOT_MODELLED)
+    return lora(reader.get(_PEFT + "dim"), word)
+
+
+def _of_adapters(reader: Reader) -> Iterator[Reading]:
+    """What is not said of them."""
+    if not any(reader.get(_PEFT + name) for name in ("target_modules", "exclude_modules", "match_all_linear")):
+        yield Reading(name=_PEFT + "target_modules", value=_EVERY, role=Role.READ, note=f"not said; the default: {_NAMED}", told=True)
+    if not reader.said(_PEFT + "dim"):
+        yield Reading(name=_PEFT + "dim", value=reader.get(_PEFT + "dim"), role=Role.READ, note="not said; the default", told=True)
+    if reader.get(_PEFT + "use_memory_efficient_lora") is not False:
+        note = "MLPs with adapters compute their activation again in backward, where no dropout is between: less is kept than is counted"
+        yield Reading(name=_PEFT + "use_memory_efficient_lora", value=True, role=Role.NOT_MODELLED, note=note)
 
 
 def _numbers(reader: Reader, facts: Facts) -> dict[str, Fraction]:
