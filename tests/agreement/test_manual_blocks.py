@@ -87,6 +87,7 @@ TWO = "mesh(dp, tp)\ntensor(x, tokens, hidden)\ntensor(w, hidden, ffn)\n"
 CUT, CUT_TWICE = "part(x, tp, dim=hidden)", "part(x, dp, tp, dim=hidden)"
 SUM_OF_PARTS = "contract(part(x, tp, dim=hidden), part(w, tp, dim=hidden), over=hidden)"
 EXCHANGED = {
+    "exchanged over two axes": (f"all_gather(all_to_all({CUT_TWICE}, dp, tp, dim=tokens), dp, tp)", "proved"),
     "the mean of copies": ("all_reduce(x, tp, op=mean)", "proved"),
     "the mean of copies along two axes": ("all_reduce(x, dp, tp, op=mean)", "proved"),
     "the mean of copies along one axis is none of two": ("all_reduce(all_reduce(x, dp), tp, op=mean)", "refuted"),
@@ -143,7 +144,7 @@ NOT_SPOKEN_OF = {
     "passed on twice": "`all_gather` of parts that are not home from their ring",
 }
 ALSO_NOT_SPOKEN_OF = {
-    f"all_gather(all_to_all({CUT_TWICE}, dp, tp, dim=tokens), dp, tp)": "`all_to_all` of a tensor is over one axis",
+    f"all_gather(all_to_all({CUT_TWICE}, dp, tp, dim='tokens hidden'), dp, tp)": "`hidden` is cut along `tp` already",
     f"all_gather(all_to_all({CUT}, tp, dim=hidden), tp)": "`hidden` is cut along `tp` already",
     "all_gather(part(x, tp, dim=hidden, order=interleaved), tp)": "parts of a tensor in another order than blocked",
     "all_gather(part(x, tp, dim=ffn), tp)": "`part` needs `dim=`, a dimension of its operand",
