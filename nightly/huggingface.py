@@ -28,8 +28,8 @@ from placeproof.importers.huggingface.fields import REQUIRED, Setting, families 
 
 #: Types whose layers' activations are recorded, and the sizes of their small models.
 KEPT_TYPES, BATCH, TOKENS = ("llama", "qwen2", "qwen3", "gemma3_text", "glm4"), 2, 16
-#: Types whose attention is recorded as it is written out, too: no fused function caps scores.
-WRITTEN = ("llama", "gemma2")
+#: Types whose attention is recorded as it is written out: no fused function caps scores, or has sinks.
+WRITTEN = ("llama", "gemma2", "mixtral", "gpt_oss")
 KEPT_SIZES = {
     "vocab_size": 48,
     "hidden_size": 64,
@@ -37,6 +37,8 @@ KEPT_SIZES = {
     "num_attention_heads": 8,
     "num_key_value_heads": 2,
     "head_dim": 8,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
 }
 #: Bytes of DistributedDataParallel's buckets for small models.
 CAP = 1000
@@ -182,7 +184,7 @@ def saved(kind: str, layers: int, attention: str) -> tuple[int, int]:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.for_model(kind, num_hidden_layers=layers, pad_token_id=0, **KEPT_SIZES)
-    built = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
+    built = AutoModelForCausalLM.from_config(config, attn_implementation=attention, experts_implementation="eager")
     parameters = {p.untyped_storage().data_ptr() for p in built.parameters()}
     storages: dict[int, torch.UntypedStorage] = {}
 

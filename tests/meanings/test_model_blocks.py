@@ -27,10 +27,12 @@ KEPT = {
     "attention_flash_biased": "n q k v lse o",
     "attention_flash_capped": "n q k v lse o",
     "attention_flash_normed": "n wide_q q wide_k k v lse o",
+    "attention_flash_sinks": "n q k v lse o",
     "attention_gpt": "n drop mask q k v p pd o",
     "attention_gpt_flash": "n mask q k v lse o",
     "attention_latent": "n cq nq ckv nkv q qr k v kr lse o",
     "attention_normed": "n wide_q q wide_k k v p o",
+    "attention_sinks": "n q k v p ps o",
     "embedding": "ids",
     "embedding_learned": "ids where mask",
     "head": "n target p targets",
@@ -41,6 +43,7 @@ KEPT = {
     "layer_norm_stream": "x",
     "mlp_gpt": "n mask u a",
     "moe": "n route gate sent g u s a out",
+    "moe_biased": "n route gate sent g u s t a out",
     "moe_shared": "n route logits z gate sent g u s a out vg vu vs va",
     "rms_norm": "x",
     "rms_norm_after": "branch",
@@ -55,6 +58,8 @@ WRONG = {
     "attention_flash_capped": [("over=width)) * slope(cap, raw)", "over=width))"), ("(exp, elementwise(cap, raw))", "(exp, raw)")],
     "attention_flash_biased": [("total(dv, over=tokens)", "total(dv / 2, over=tokens)"), ("byq + byk", "byk")],
     "attention_flash_normed": [("slope(rsqrt, square_k) * wide_k", "wide_k"), ("dhq = dnq * gain_q", "dhq = copy(dnq)")],
+    "attention_sinks": [("(0 - ps * mean", "(ps * mean"), ("z = total(e, over=keys) + alone", "z = total(e, over=keys)")],
+    "attention_flash_sinks": [("(do, o, over=width)\n", "(do, q, over=width)\n"), ("/ lse * mean", "* mean")],
     "attention_normed": [("2 * total(dhk * wide_k,", "total(dhk * wide_k,"), ("total(total(dnq *", "total(total(2 * dnq *")],
     "attention_gpt": [("dout = dy * mask", "dout = copy(dy)"), ("contract(pd, do, over=tokens)", "contract(p, do, over=tokens)")],
     "attention_gpt_flash": [("dout = dy * mask", "dout = copy(dy)"), ("dn = byq + byk + byv", "dn = byq + byk")],
@@ -72,6 +77,11 @@ WRONG = {
         ("gate * (dgate - contract(gate, dgate, over=choices))", "gate * dgate"),
         ("dout = hot(route) * (gate * dy)", "dout = hot(route) * dy"),
         ("dn = total(contract(hot(route), dsent,", "dn = total(contract(hot(route), 2 * dsent,"),
+    ],
+    "moe_biased": [
+        ("over=expert_ffn) + hot(route) * b2", "over=expert_ffn)"),
+        ("du = da * s * slope(shift, u)", "du = da * s"),
+        ("total(total(dlogits, over=tokens)", "total(total(2 * dlogits, over=tokens)"),
     ],
     "moe_shared": [
         ("dchosen = (dgate - contract(gate, dgate, over=choices)) / z", "dchosen = dgate / z"),
@@ -205,7 +215,7 @@ def both(first: str, second: str) -> Program:
     ("first", "second"),
     [
         (first + kind, second + kind)
-        for kind in ("", "_biased", "_capped", "_normed")
+        for kind in ("", "_biased", "_capped", "_normed", "_sinks")
         for first, second in (("attention", "attention_flash"), ("attention_flash", "attention"))
     ],
 )
@@ -257,6 +267,7 @@ REACHED: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
     "embedding": {"table": ("vocab", ())},
     "embedding_learned": {"table": ("vocab", ()), "learned": ("positions", ())},
     "moe": dict.fromkeys(("w1", "w2", "w3"), ("experts", ("choices",))),
+    "moe_biased": dict.fromkeys(("w1", "b1", "w2", "b2", "w3", "b3"), ("experts", ("choices",))),
     "moe_shared": dict.fromkeys(("w1", "w2", "w3"), ("experts", ("choices",))),
 }
 

@@ -33,6 +33,7 @@ s, k = symbol("s"), symbol("k")
 REFUSED = {
     "default_qwen3_moe.json": [("PP504", "norm_topk_prob")],
     "default_seed_oss.json": [("PP504", "attention_dropout"), ("PP504", "residual_dropout")],
+    "made_gpt_oss.json": [("PP504", "attention_bias")],
     "made_gemma2.json": [("PP504", "attention_bias")],
     "made_gemma3_text.json": [("PP504", "attention_bias")],
     "made_ernie4_5.json": [("PP504", "use_bias")],
@@ -179,7 +180,7 @@ def number(data: st.DataObject, times: int = 1) -> int:
 
 #: Types of which a width of heads has to be said, or may be.
 WIDE = ("gemma", "gemma2", "gemma3_text", "ministral")
-MAY_BE_WIDE = ("mistral", "mixtral", "qwen3", "qwen3_moe", "glm", "glm4", "ministral3")
+MAY_BE_WIDE = ("mistral", "mixtral", "qwen3", "qwen3_moe", "glm", "glm4", "gpt_oss", "ministral3")
 #: Settings that blocks have another value of than transformers by default.
 SAID = {
     "qwen3_moe": {"norm_topk_prob": True},
@@ -244,10 +245,14 @@ def layer(kind: str, attention: str = "flash") -> tuple[int, int]:
     model = build(family(read.family), name=kind, sizes=read.given, options={**read.options, "attention": attention})
     dims = model.dims({"b": MEASURED["batch"]})
     blocks = next(segment for segment in model.segments if segment.name == "layers").blocks
-    elements = sum(prod(dims[d] for d in row.dims) for block in blocks for row in kept(block.program) if row.name != "lse")
-    products = sum(prod(dims[d] for d in w.dims) for b in blocks for w in b.weights if b.groups[w.name] == "matrix" and len(w.dims) > 1)
-    biases = sum(prod(dims[d] for d in w.dims) for b in blocks for w in b.weights if w.name in ("bq", "bk", "bv"))
-    return elements, 2 * MEASURED["batch"] * MEASURED["tokens"] * (products - biases)
+    rows = [row.dims for block in blocks for row in kept(block.program) if row.name != "lse"]
+    elements = sum(prod(dims[d] for d in row if d != "experts" or "choices" not in row) for row in rows)  # one row for each choice
+    products = 0
+    for block in blocks:
+        for weight in (w for w in block.weights if block.groups[w.name] != "norm" and w.name[0] != "b" and w.name != "sink"):
+            reached = {"experts": dims["choices"]} if block.groups[weight.name] == "expert" else {}
+            products += prod((dims | reached)[d] for d in weight.dims)
+    return elements, 2 * MEASURED["batch"] * MEASURED["tokens"] * products
 
 
 TYPES, SIZES = MEASURED["types"], MEASURED["sizes"]
@@ -291,6 +296,15 @@ def test_capped_scores_are_kept_before_their_cap_where_nothing_is_fused() -> Non
     assert blocks == 2 * ROWS * HIDDEN + scores
     assert autograd - blocks == 2 * AGAIN["a norm behind a block"] + 4 * HIDDEN
     assert more("gemma2", attention="core")[0] - (layer("gemma2")[0] - layer("llama")[0]) == scores
+
+
+def test_sinks_and_biased_experts_keep_what_they_are_multiplied_with() -> None:
+    """gpt-oss keeps besides, of each choice, the gate as it is clamped and its sigmoid, and of each query where the greatest score is, in 8
+    bytes; Mixtral a softmax over all experts, and its sum over the chosen ones."""
+    queries, choices = ROWS * SIZES["num_attention_heads"], ROWS * SIZES["num_experts_per_tok"] * SIZES["intermediate_size"]
+    blocks, autograd = more("gpt_oss", than="mixtral", attention="core")
+    assert blocks == queries + choices
+    assert autograd - blocks == 2 * choices + 2 * queries - ROWS * (SIZES["num_local_experts"] + 1)
 
 
 @pytest.mark.parametrize("kind", TYPES)

@@ -74,6 +74,18 @@ def test_gemmas_count_as_their_reports_print(name: str) -> None:
     assert table is None or round(embedding / 10**6) == table
 
 
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [("gpt-oss-120b", ("114.71", "0.96", "1.16", "5.13", "116.83")), ("gpt-oss-20b", ("19.12", "0.64", "1.16", "3.61", "20.91"))],
+)
+def test_gpt_oss_counts_as_its_card_prints(name: str, printed: tuple[str, ...]) -> None:
+    """Agarwal et al. 2025, table 1: experts and routers, attention, tables, active ones, all; in billions."""
+    count = load(name).parameters()
+    groups = count.groups
+    own = (groups["expert"] + groups["router"], groups["matrix"], groups["embedding"], count.active, count.total)
+    assert tuple(f"{number / 10**9:.2f}" for number in own) == printed
+
+
 def test_activated_parameters() -> None:
     """A token looks one row of the table up. With the whole table DeepSeek-V3 has 37.6 billion: its own 37 is met without it. Its list of
     weights says 36.7 with table and head, and neither count gives that."""
@@ -139,6 +151,8 @@ CONFIGURATIONS = {
     **{f"gemma2-{size}": f"gemma2_{size}" for size in ("2b", "9b", "27b")},
     **{f"gemma3-{size}": f"gemma3_{size}" for size in ("4b", "12b", "27b")},
     "glm4-9b": "glm4_9b",
+    "gpt-oss-20b": "gpt_oss_20b",
+    "gpt-oss-120b": "gpt_oss_120b",
     "qwen3-8b": "qwen3_8b",
     "qwen3-32b": "qwen3_32b",
     "qwen3-30b-a3b": "qwen3_30b_a3b",
@@ -175,7 +189,7 @@ def test_sequences_are_as_long_as_in_the_first_training(name: str) -> None:
     if name in CONFIGURATIONS:
         config = json.loads((HERE / "configs" / "huggingface" / f"{CONFIGURATIONS[name]}.json").read_text(encoding="utf-8"))
         told = config.get("text_config", config)
-        told = told | (told.get("rope_scaling") or {})
+        told = told | (told.get("rope_scaling") or told.get("rope_parameters") or {})
         keys = ("original_max_position_embeddings", "max_position_embeddings", "seq_length")
         tokens = next(told[key] for key in keys if key in told)
     sizes = load(name).sizes

@@ -19,7 +19,7 @@ from placeproof.programs.ops import RESERVED
 #: Dimensions of a transformer's weights that tensor parallelism splits: of a weight the first that it has.
 HIDDEN = ("kv_heads", "heads", "ffn", "expert_ffn", "shared_ffn", "vocab")
 #: Weights that every device has which splits experts: those that choose among all.
-ROUTER = ("wr",)
+ROUTER = ("wr", "br")
 #: Dimensions of heads, for which tokens are exchanged: of a value the first that it has.
 HEADS = ("kv_heads", "heads")
 
