@@ -27,7 +27,7 @@ from placeproof.importers import read_shapes  # noqa: E402
 from placeproof.importers.huggingface.fields import REQUIRED, Setting, families  # noqa: E402
 
 #: Types whose layers' activations are recorded, and the sizes of their small models.
-KEPT_TYPES, BATCH, TOKENS = ("llama", "qwen2", "qwen3", "gemma3_text", "glm4"), 2, 16
+KEPT_TYPES, BATCH, TOKENS = ("llama", "qwen2", "qwen3", "gemma3_text", "glm4", "glm4_moe"), 2, 16
 #: Types whose attention is recorded as it is written out: no fused function caps scores, or has sinks.
 WRITTEN = ("llama", "gemma2", "mixtral", "gpt_oss")
 KEPT_SIZES = {
@@ -40,6 +40,8 @@ KEPT_SIZES = {
     "num_local_experts": 4,
     "num_experts_per_tok": 2,
 }
+#: Settings of some types: a layer without experts, with all norms and biases that it may have.
+KEPT_MORE = {"glm4_moe": {"first_k_dense_replace": 9, "use_qk_norm": True, "attention_bias": True}}
 #: Bytes of DistributedDataParallel's buckets for small models.
 CAP = 1000
 FOLDER = ROOT / "tests" / "configs" / "huggingface"
@@ -183,7 +185,7 @@ def saved(kind: str, layers: int, attention: str) -> tuple[int, int]:
     from torch.utils.flop_counter import FlopCounterMode
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.for_model(kind, num_hidden_layers=layers, pad_token_id=0, **KEPT_SIZES)
+    config = AutoConfig.for_model(kind, num_hidden_layers=layers, pad_token_id=0, **KEPT_SIZES, **KEPT_MORE.get(kind, {}))
     built = AutoModelForCausalLM.from_config(config, attn_implementation=attention, experts_implementation="eager")
     parameters = {p.untyped_storage().data_ptr() for p in built.parameters()}
     storages: dict[int, torch.UntypedStorage] = {}
@@ -210,7 +212,7 @@ def record_kept(file: Path) -> int:
         one, two = saved(kind, 1, attention), saved(kind, 2, attention)
         return {"elements": two[0] - one[0], "flops": two[1] - one[1]}
 
-    data = {"version": transformers.__version__, "batch": BATCH, "tokens": TOKENS, "sizes": KEPT_SIZES}
+    data = {"version": transformers.__version__, "batch": BATCH, "tokens": TOKENS, "sizes": KEPT_SIZES, "more": KEPT_MORE}
     data |= {"types": {kind: layer(kind, "sdpa") for kind in KEPT_TYPES}, "written": {kind: layer(kind, "eager") for kind in WRITTEN}}
     file.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return 0

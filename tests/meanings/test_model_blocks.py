@@ -22,9 +22,11 @@ FOLDER = files("placeproof.models") / "blocks"
 KEPT = {
     "attention": "n q k v p o",
     "attention_biased": "n q k v p o",
+    "attention_biased_normed": "n wide_q q wide_k k v p o",
     "attention_capped": "n q k v raw p o",
     "attention_flash": "n q k v lse o",
     "attention_flash_biased": "n q k v lse o",
+    "attention_flash_biased_normed": "n wide_q q wide_k k v lse o",
     "attention_flash_capped": "n q k v lse o",
     "attention_flash_normed": "n wide_q q wide_k k v lse o",
     "attention_flash_sinks": "n q k v lse o",
@@ -60,6 +62,8 @@ WRONG = {
     "attention_flash_normed": [("slope(rsqrt, square_k) * wide_k", "wide_k"), ("dhq = dnq * gain_q", "dhq = copy(dnq)")],
     "attention_sinks": [("(0 - ps * mean", "(ps * mean"), ("z = total(e, over=keys) + alone", "z = total(e, over=keys)")],
     "attention_flash_sinks": [("(do, o, over=width)\n", "(do, q, over=width)\n"), ("/ lse * mean", "* mean")],
+    "attention_biased_normed": [("total(total(dk,", "total(total(dnk,"), ("dhq = dnq * gain_q", "dhq = copy(dnq)")],
+    "attention_flash_biased_normed": [("total(total(dq, over=tokens)", "total(total(2 * dq, over=tokens)"), ("byq + byk", "byk")],
     "attention_normed": [("2 * total(dhk * wide_k,", "total(dhk * wide_k,"), ("total(total(dnq *", "total(total(2 * dnq *")],
     "attention_gpt": [("dout = dy * mask", "dout = copy(dy)"), ("contract(pd, do, over=tokens)", "contract(p, do, over=tokens)")],
     "attention_gpt_flash": [("dout = dy * mask", "dout = copy(dy)"), ("dn = byq + byk + byv", "dn = byq + byk")],
@@ -215,7 +219,7 @@ def both(first: str, second: str) -> Program:
     ("first", "second"),
     [
         (first + kind, second + kind)
-        for kind in ("", "_biased", "_capped", "_normed", "_sinks")
+        for kind in ("", "_biased", "_biased_normed", "_capped", "_normed", "_sinks")
         for first, second in (("attention", "attention_flash"), ("attention_flash", "attention"))
     ],
 )

@@ -180,7 +180,7 @@ def number(data: st.DataObject, times: int = 1) -> int:
 
 #: Types of which a width of heads has to be said, or may be.
 WIDE = ("gemma", "gemma2", "gemma3_text", "ministral")
-MAY_BE_WIDE = ("mistral", "mixtral", "qwen3", "qwen3_moe", "glm", "glm4", "gpt_oss", "ministral3")
+MAY_BE_WIDE = ("mistral", "mixtral", "qwen3", "qwen3_moe", "glm", "glm4", "glm4_moe", "gpt_oss", "ministral3")
 #: Settings that blocks have another value of than transformers by default.
 SAID = {
     "qwen3_moe": {"norm_topk_prob": True},
@@ -196,6 +196,12 @@ def decoder(data: st.DataObject, kind: str) -> dict[str, Any]:
         said["head_dim"] = number(data, 2)
     if "E" in KINDS[kind].sizes:
         said |= {"num_local_experts": number(data), "num_experts_per_tok": 1, "moe_intermediate_size": number(data)}
+    if kind == "glm4_moe":
+        said |= {
+            "n_shared_experts": number(data),
+            "first_k_dense_replace": data.draw(st.integers(0, 6)),
+            "use_qk_norm": data.draw(st.booleans()),
+        }
     return said | SAID.get(kind.replace("_vl_moe_text", "_moe"), {})
 
 
@@ -241,10 +247,11 @@ MEASURED: dict[str, Any] = json.loads((CONFIGS.parents[1] / "data" / "huggingfac
 def layer(kind: str, attention: str = "flash") -> tuple[int, int]:
     """Elements that a layer's blocks keep for backward beside statistics, and its FLOPs but for the scores of attention."""
     sizes = {**MEASURED["sizes"], "max_position_embeddings": MEASURED["tokens"], "num_hidden_layers": 1}
+    sizes |= {"moe_intermediate_size": 8, "n_routed_experts": 4, "n_shared_experts": 1} | MEASURED["more"].get(kind, {})
     read = parse_model_config(json.dumps({"model_type": kind, **sizes}))
     model = build(family(read.family), name=kind, sizes=read.given, options={**read.options, "attention": attention})
     dims = model.dims({"b": MEASURED["batch"]})
-    blocks = next(segment for segment in model.segments if segment.name == "layers").blocks
+    blocks = next(segment for segment in model.segments if segment.name in ("layers", "dense")).blocks
     rows = [row.dims for block in blocks for row in kept(block.program) if row.name != "lse"]
     elements = sum(prod(dims[d] for d in row if d != "experts" or "choices" not in row) for row in rows)  # one row for each choice
     products = 0
@@ -273,6 +280,12 @@ def test_biases_keep_nothing_and_norms_of_heads_what_they_read() -> None:
     blocks, autograd = more("qwen3")
     assert blocks == ROWS * 10 * WIDTH
     assert autograd - blocks == AGAIN["the norms of heads"]
+
+
+def test_biases_before_norms_of_heads_keep_nothing() -> None:
+    """GLM-4.5 keeps as much as Qwen3, and a copy of what attention gives, as its queries lie otherwise."""
+    blocks, autograd = more("glm4_moe", than="qwen3")
+    assert (blocks, autograd) == (0, ROWS * HIDDEN)
 
 
 def test_a_norm_behind_a_block_keeps_what_it_reads() -> None:

@@ -86,6 +86,14 @@ def test_gpt_oss_counts_as_its_card_prints(name: str, printed: tuple[str, ...]) 
     assert tuple(f"{number / 10**9:.2f}" for number in own) == printed
 
 
+@pytest.mark.parametrize(("name", "said", "active"), [("glm4.5-355b", 355, 32), ("glm4.5-air-106b", 106, 12)])
+def test_glm_4_5_counts_to_its_name(name: str, said: int, active: int) -> None:
+    """Zeng et al. 2025, table 1, in billions: the larger one within a hundredth, as nothing says what its number counts."""
+    count = load(name).parameters()
+    assert abs(count.total / 10**9 - said) < said / 100
+    assert int(count.active / 10**9) == active
+
+
 def test_activated_parameters() -> None:
     """A token looks one row of the table up. With the whole table DeepSeek-V3 has 37.6 billion: its own 37 is met without it. Its list of
     weights says 36.7 with table and head, and neither count gives that."""
@@ -151,6 +159,8 @@ CONFIGURATIONS = {
     **{f"gemma2-{size}": f"gemma2_{size}" for size in ("2b", "9b", "27b")},
     **{f"gemma3-{size}": f"gemma3_{size}" for size in ("4b", "12b", "27b")},
     "glm4-9b": "glm4_9b",
+    "glm4.5-355b": "glm_4_5",
+    "glm4.5-air-106b": "glm_4_5_air",
     "gpt-oss-20b": "gpt_oss_20b",
     "gpt-oss-120b": "gpt_oss_120b",
     "qwen3-8b": "qwen3_8b",
