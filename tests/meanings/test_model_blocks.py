@@ -35,6 +35,8 @@ KEPT = {
     "attention_latent": "n cq nq ckv nkv q qr k v kr lse o",
     "attention_normed": "n wide_q q wide_k k v p o",
     "attention_sinks": "n q k v p ps o",
+    "attention_flash_wholly_normed": "n wide_q q wide_k k v lse o",
+    "attention_wholly_normed": "n wide_q q wide_k k v p o",
     "embedding": "ids",
     "embedding_learned": "ids where mask",
     "head": "n target p targets",
@@ -60,6 +62,8 @@ WRONG = {
     "attention_flash_capped": [("over=width)) * slope(cap, raw)", "over=width))"), ("(exp, elementwise(cap, raw))", "(exp, raw)")],
     "attention_flash_biased": [("total(dv, over=tokens)", "total(dv / 2, over=tokens)"), ("byq + byk", "byk")],
     "attention_flash_normed": [("slope(rsqrt, square_k) * wide_k", "wide_k"), ("dhq = dnq * gain_q", "dhq = copy(dnq)")],
+    "attention_wholly_normed": [("slope(rsqrt, square_k) * wide_k", "wide_k"), ("total(dnq *", "total(2 * dnq *")],
+    "attention_flash_wholly_normed": [("2 * bend_q", "bend_q"), ("dhk = dnk * gain_k", "dhk = copy(dnk)")],
     "attention_sinks": [("(0 - ps * mean", "(ps * mean"), ("z = total(e, over=keys) + alone", "z = total(e, over=keys)")],
     "attention_flash_sinks": [("(do, o, over=width)\n", "(do, q, over=width)\n"), ("/ lse * mean", "* mean")],
     "attention_biased_normed": [("total(total(dk,", "total(total(dnk,"), ("dhq = dnq * gain_q", "dhq = copy(dnq)")],
@@ -147,8 +151,9 @@ def runs(program: Program) -> tuple[int, Difference | None]:
     that most runs need an exponential of too large a number: it is run more often, with one element wherever one will do."""
     dims = {d for t in program.tensors for d in (*t.dims, *([t.picks] if t.picks else []))}
     latent, normed = "kv_rank" in dims, any(t.name == "gain_k" for t in program.tensors)
+    more = normed and any(t.name == "bk" or (t.name == "gain_k" and len(t.dims) > 1) for t in program.tensors)
     sizes = {d: 2 if d in ("tokens", "keys", "hidden") or not (latent or normed) else 1 for d in dims}
-    sizes |= {"hidden": 1} if latent else {"tokens": 3} if normed else {}
+    sizes |= {"hidden": 1} if latent else {"tokens": 3, "keys": 3, "hidden": 1} if more else {"tokens": 3} if normed else {}
     done = 0
     for fine, seed in itertools.product((False, True), range(1, 25)):
         try:
@@ -156,7 +161,7 @@ def runs(program: Program) -> tuple[int, Difference | None]:
         except NotComputedError:
             continue
         done += 1
-        if what is not None or done == (12 if normed else 8 if latent else 2):
+        if what is not None or done == (24 if more else 12 if normed else 8 if latent else 2):
             return done, what
     return done, None
 
@@ -219,7 +224,7 @@ def both(first: str, second: str) -> Program:
     ("first", "second"),
     [
         (first + kind, second + kind)
-        for kind in ("", "_biased", "_biased_normed", "_capped", "_normed", "_sinks")
+        for kind in ("", "_biased", "_biased_normed", "_capped", "_normed", "_sinks", "_wholly_normed")
         for first, second in (("attention", "attention_flash"), ("attention_flash", "attention"))
     ],
 )

@@ -33,6 +33,7 @@ s, k = symbol("s"), symbol("k")
 REFUSED = {
     "default_qwen3_moe.json": [("PP504", "norm_topk_prob")],
     "default_seed_oss.json": [("PP504", "attention_dropout"), ("PP504", "residual_dropout")],
+    **{f"made_{kind}.json": [("PP504", "attention_bias")] for kind in ("olmo2", "olmo3")},
     "made_gpt_oss.json": [("PP504", "attention_bias")],
     "made_gemma2.json": [("PP504", "attention_bias")],
     "made_gemma3_text.json": [("PP504", "attention_bias")],
@@ -256,7 +257,7 @@ def layer(kind: str, attention: str = "flash") -> tuple[int, int]:
     elements = sum(prod(dims[d] for d in row if d != "experts" or "choices" not in row) for row in rows)  # one row for each choice
     products = 0
     for block in blocks:
-        for weight in (w for w in block.weights if block.groups[w.name] != "norm" and w.name[0] != "b" and w.name != "sink"):
+        for weight in (w for w in block.weights if block.groups[w.name] != "norm" and not w.name.startswith(("b", "gain", "sink"))):
             reached = {"experts": dims["choices"]} if block.groups[weight.name] == "expert" else {}
             products += prod((dims | reached)[d] for d in weight.dims)
     return elements, 2 * MEASURED["batch"] * MEASURED["tokens"] * products
@@ -286,6 +287,12 @@ def test_biases_before_norms_of_heads_keep_nothing() -> None:
     """GLM-4.5 keeps as much as Qwen3, and a copy of what attention gives, as its queries lie otherwise."""
     blocks, autograd = more("glm4_moe", than="qwen3")
     assert (blocks, autograd) == (0, ROWS * HIDDEN)
+
+
+def test_a_norm_behind_a_block_of_the_stream_keeps_as_much_as_one_before_it() -> None:
+    """A norm of all heads at once has one statistic for a row of the stream, and not one for each head."""
+    blocks, autograd = more("olmo2", than="qwen3")
+    assert (blocks, autograd) == (0, (2 - 10) * ROWS)
 
 
 def test_a_norm_behind_a_block_keeps_what_it_reads() -> None:
