@@ -27,7 +27,7 @@ from placeproof.importers import read_shapes  # noqa: E402
 from placeproof.importers.huggingface.fields import REQUIRED, Setting, families  # noqa: E402
 
 #: Types whose layers' activations are recorded, and the sizes of their small models.
-KEPT_TYPES, BATCH, TOKENS = ("llama", "qwen2", "qwen3", "gemma3_text", "glm4", "glm4_moe", "olmo2"), 2, 16
+KEPT_TYPES, BATCH, TOKENS = ("llama", "qwen2", "qwen3", "gemma3_text", "glm4", "glm4_moe", "olmo2", "cohere", "nemotron"), 2, 16
 #: Types whose attention is recorded as it is written out: no fused function caps scores, or has sinks.
 WRITTEN = ("llama", "gemma2", "mixtral", "gpt_oss")
 KEPT_SIZES = {

@@ -104,7 +104,9 @@ def _check(document: Document, kind: Blocks, values: Mapping[str, Any], problems
 
     shapes = "`placeproof.importers.read_shapes` gives the shapes of its parameters"
     for one in kind.always:
-        said = [] if one.value == [] and values.get(one.setting) is None else values.get(one.setting)
+        said = values.get(one.setting)
+        if said is None:
+            said = [] if one.value == [] else one.default
         if one.setting in values and said != one.value:
             refuse(one.setting, f"`{one.setting}` is {str(values[one.setting]).lower()}: {one.why}", shapes)
     if kind.family == "deepseek_v3" and values["q_lora_rank"] is None:

@@ -1,7 +1,7 @@
 """Every model under every strategy: an answer, or an error that says why there is none, and never a bug of ours.
 
 Here, each family under each strategy, and every second pair of strategies on some model; ``nightly/models.py`` tries every model under
-every pair.
+every pair. Of proofs, each strategy and each family once; at night each family under every strategy and every pair.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "nightly"))
 from models import FORMS, command, pairs, strategies, subjects
+from samples import NIGHTLY, sample
 
+from placeproof.models import families as kinds_of_models
 from placeproof.models import load, presets
 
 
@@ -44,6 +46,31 @@ def test_each_family_under_each_strategy(family: str, capsys: pytest.CaptureFixt
 def test_every_second_pair_of_strategies(capsys: pytest.CaptureFixture[str]) -> None:
     found = [answered(capsys, command(*one)) for one in zip(cycle(presets()), islice(pairs(), 0, None, 2), cycle(FORMS), strict=False)]
     assert found.count(0) > len(found) / 3
+
+
+def proofs() -> list[tuple[str, str]]:
+    """Strategies, each with a family of models; by day few of them."""
+    every = [(family, strategy) for strategy in (*strategies(), *pairs()) for family in kinds_of_models()]
+    if NIGHTLY:
+        return every
+    quick = [(family, strategy) for family, strategy in every if strategy in strategies() and "lora" not in strategy]
+    return sample(quick, set)
+
+
+@pytest.mark.parametrize(("family", "strategy"), proofs())
+def test_no_proof_beside_a_model_breaks_or_refutes(family: str, strategy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Proved, refused, or unknown with a reason: what the catalogue's strategies make of any model is right."""
+    from placeproof.cli.main import run
+
+    code = run(["prove", strategy, "--model", family])
+    out, err = capsys.readouterr()
+    assert (code in (0, 3) and out and not err) or (code == 2 and not out and err.startswith("error[")), (code, out[:500], err[:500])
+
+
+def test_proofs_by_day_are_of_every_family_and_every_strategy() -> None:
+    found = proofs()
+    assert {family for family, _ in found} == set(kinds_of_models())
+    assert {strategy for _, strategy in found} >= {one for one in strategies() if "lora" not in one}
 
 
 def test_the_whole_is_every_model_under_every_pair_in_every_form() -> None:

@@ -44,7 +44,9 @@ KEPT = {
     "head_tied": "n target p targets",
     "head_tied_capped": "n target raw p targets",
     "layer_norm": "x",
+    "layer_norm_plain": "x",
     "layer_norm_stream": "x",
+    "mlp": "n u a",
     "mlp_gpt": "n mask u a",
     "moe": "n route gate sent g u s a out",
     "moe_biased": "n route gate sent g u s t a out",
@@ -80,6 +82,8 @@ WRONG = {
     "head_tied_capped": [("slope(cap, raw)", "slope(cap, logits)"), ("dy / targets * slope", "dy * slope")],
     "layer_norm": [("back = dc - total(dc, over=hidden) / size", "back = dc"), ("dh = dn * gain", "dh = copy(dn)")],
     "layer_norm_stream": [("returns(dc - total(dc, over=hidden) / size,", "returns(dc,"), ("dh = dy * gain", "dh = copy(dy)")],
+    "layer_norm_plain": [("back = dc - total(dc, over=hidden) / size", "back = dc"), ("dh = dn * gain", "dh = copy(dn)")],
+    "mlp": [("slope(gelu, u)", "slope(gelu, a)"), ("dn = contract(du, w1, over=ffn)", "dn = contract(2 * du, w1, over=ffn)")],
     "mlp_gpt": [("slope(gelu, u)", "slope(gelu, a)"), ("dout = dy * mask", "dout = copy(dy)")],
     "moe": [
         ("gate * (dgate - contract(gate, dgate, over=choices))", "gate * dgate"),

@@ -23,6 +23,7 @@ from placeproof.importers.shapes import parse_shapes
 from placeproof.models import Model, load
 from placeproof.models.family import family
 from placeproof.models.model import build
+from placeproof.models.programs import output
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "huggingface"
 s, k = symbol("s"), symbol("k")
@@ -34,6 +35,12 @@ REFUSED = {
     "default_qwen3_moe.json": [("PP504", "norm_topk_prob")],
     "default_seed_oss.json": [("PP504", "attention_dropout"), ("PP504", "residual_dropout")],
     **{f"made_{kind}.json": [("PP504", "attention_bias")] for kind in ("olmo2", "olmo3")},
+    "made_cohere.json": [("PP504", "use_qk_norm"), ("PP504", "attention_bias")],
+    "made_cohere2.json": [("PP504", "attention_bias")],
+    "made_falcon.json": [("PP504", "multi_query"), ("PP504", "parallel_attn"), ("PP504", "bias")],
+    "made_falcon_alibi.json": [("PP504", "multi_query"), ("PP504", "parallel_attn"), ("PP504", "bias")],
+    "made_falcon_new.json": [("PP504", "multi_query"), ("PP504", "new_decoder_architecture"), ("PP504", "bias")],
+    "made_nemotron.json": [("PP504", "attention_bias"), ("PP504", "mlp_bias")],
     "made_gpt_oss.json": [("PP504", "attention_bias")],
     "made_gemma2.json": [("PP504", "attention_bias")],
     "made_gemma3_text.json": [("PP504", "attention_bias")],
@@ -181,7 +188,7 @@ def number(data: st.DataObject, times: int = 1) -> int:
 
 #: Types of which a width of heads has to be said, or may be.
 WIDE = ("gemma", "gemma2", "gemma3_text", "ministral")
-MAY_BE_WIDE = ("mistral", "mixtral", "qwen3", "qwen3_moe", "glm", "glm4", "glm4_moe", "gpt_oss", "ministral3")
+MAY_BE_WIDE = ("mistral", "mixtral", "qwen3", "qwen3_moe", "glm", "glm4", "glm4_moe", "gpt_oss", "cohere2", "nemotron", "ministral3")
 #: Settings that blocks have another value of than transformers by default.
 SAID = {
     "qwen3_moe": {"norm_topk_prob": True},
@@ -253,7 +260,11 @@ def layer(kind: str, attention: str = "flash") -> tuple[int, int]:
     model = build(family(read.family), name=kind, sizes=read.given, options={**read.options, "attention": attention})
     dims = model.dims({"b": MEASURED["batch"]})
     blocks = next(segment for segment in model.segments if segment.name in ("layers", "dense")).blocks
-    rows = [row.dims for block in blocks for row in kept(block.program) if row.name != "lse"]
+    rows, norms = [], 0
+    for number, block in enumerate(blocks):
+        norms = number if output(block.program) == "n" else norms
+        rows += [(row.name, norms if row.name == "n" else number, row.dims) for row in kept(block.program) if row.name != "lse"]
+    rows = [dims for _, _, dims in dict.fromkeys(rows)]  # what a norm gives is kept once, whoever reads it
     elements = sum(prod(dims[d] for d in row if d != "experts" or "choices" not in row) for row in rows)  # one row for each choice
     products = 0
     for block in blocks:
@@ -287,6 +298,19 @@ def test_biases_before_norms_of_heads_keep_nothing() -> None:
     """GLM-4.5 keeps as much as Qwen3, and a copy of what attention gives, as its queries lie otherwise."""
     blocks, autograd = more("glm4_moe", than="qwen3")
     assert (blocks, autograd) == (0, ROWS * HIDDEN)
+
+
+def test_one_norm_before_both_blocks_is_kept_once() -> None:
+    """Cohere's norm keeps what it centres twice, in place of what it reads; of the other norm there is one statistic less."""
+    blocks, autograd = more("cohere")
+    assert (blocks, autograd) == (-2 * ROWS * HIDDEN, -2 * ROWS * HIDDEN - ROWS)
+
+
+def test_a_block_of_two_matrices_keeps_half_of_a_gated_one() -> None:
+    """Nemotron's fused norms keep two statistics and nothing before their gain, which is counted from 1; of attention's output a copy."""
+    blocks, autograd = more("nemotron")
+    assert blocks == -2 * ROWS * SIZES["intermediate_size"]
+    assert autograd - blocks == 2 * ROWS + 2 * HIDDEN + ROWS * HIDDEN - 2 * ROWS * HIDDEN
 
 
 def test_a_norm_behind_a_block_of_the_stream_keeps_as_much_as_one_before_it() -> None:

@@ -159,6 +159,8 @@ CONFIGURATIONS = {
     **{f"gemma2-{size}": f"gemma2_{size}" for size in ("2b", "9b", "27b")},
     **{f"gemma3-{size}": f"gemma3_{size}" for size in ("4b", "12b", "27b")},
     "glm4-9b": "glm4_9b",
+    "falcon-7b": "falcon_7b",
+    "command-r-35b": "default_cohere",
     "olmo2-7b": "olmo2_7b",
     "olmo2-13b": "olmo2_13b",
     "glm4.5-355b": "glm_4_5",
