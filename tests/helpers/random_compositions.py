@@ -22,7 +22,18 @@ _ON_BATCH = (
     *("fsdp(reshard_after_forward=false)", "fsdp(reshard_after_forward=2)", "fsdp(prefetch=true)"),
 )
 _BESIDE = (
-    *("tp", "tp * sp", "tp * sp(norms=each)", "tp * zero_r * checkpoint", "cp", "cp(attention=ulysses)", "ep", "ep(experts=whole)"),
+    *(
+        "tp",
+        "tp * sp",
+        "tp * sp * ep(tp)",
+        "cp * ep(cp)",
+        "tp * sp(norms=each)",
+        "tp * zero_r * checkpoint",
+        "cp",
+        "cp(attention=ulysses)",
+        "ep",
+        "ep(experts=whole)",
+    ),
     *("pp", "pp(schedule=zb-h1)", "accumulate", "checkpoint", "checkpoint(checkpoints=host)"),
 )
 
