@@ -38,6 +38,14 @@ def read(more: str = "", world: int | None = None) -> Imported:
         (f"{ACTOR}fsdp_config.fsdp_size=4", "hsdp(rep=2, shard=4, prefetch=true) * "),
         (f"{ACTOR}ulysses_sequence_parallel_size=8", "fsdp(dp=cp, prefetch=true) * checkpoint * accumulate(microbatches=32) * cp(cp=8"),
         ("actor_rollout_ref.model.enable_activation_offload=True", "fsdp(dp=8, prefetch=true) * checkpoint(checkpoints=host) * "),
+        (
+            "actor_rollout_ref.model.lora_rank=32",
+            "fsdp(dp=8, prefetch=true) * checkpoint * accumulate(microbatches=4) * lora(rank=32) * clip",
+        ),
+        (
+            "actor_rollout_ref.model.lora_rank=8 actor_rollout_ref.model.target_modules=[q_proj,v_proj]",
+            "fsdp(dp=8, prefetch=true) * checkpoint * accumulate(microbatches=4) * lora(rank=8, targets=qv) * clip",
+        ),
         (f"model_engine=megatron {ACTOR}megatron.tensor_model_parallel_size=8", "tp(tp=8) * sp(tp=8) * accumulate(microbatches=32) * clip"),
         (f"{ACTOR}strategy=megatron {ACTOR}optim.clip_grad=0", "zero1(dp=8) * accumulate(microbatches=4)"),
         ("--config-name=ppo_megatron_trainer.yaml", "zero1(dp=8) * accumulate(microbatches=4) * clip"),
@@ -58,7 +66,9 @@ def test_settings_decide_the_strategy(more: str, expression: str) -> None:
         (f"{ACTOR}ppo_micro_batch_size_per_gpu=null", "PP504", "asks for the size of a micro-batch"),
         (f"{ACTOR}fsdp_config.mixed_precision.param_dtype=fp32", "PP504", "Hydra refuses to override"),
         (f"{ACTOR}fsdp_config.wrap_policy.disable=true", "PP504", "Hydra refuses to override"),
-        ("actor_rollout_ref.model.lora_rank=32", "PP504", "adapters are trained, which is not read from here"),
+        ("actor_rollout_ref.model.lora.rank=32", "PP504", "which is not read from here"),
+        ("actor_rollout_ref.model.lora_adapter_path=a", "PP504", "their own file says their rank"),
+        (f"{ACTOR}strategy=megatron actor_rollout_ref.model.lora_rank=32", "PP504", "adapters under Megatron-LM"),
         (f"{ACTOR}ppo_mini_batch_size=512", "PP504", "is larger than the batch of 256"),
         ("data.train_batch_size=252", "PP504", "are no multiple of 8 devices"),
         (f"{ACTOR}fsdp_config.fsdp_size=3", "PP504", "8 devices are no multiple of 3"),
@@ -194,3 +204,11 @@ def test_micro_batches_of_all_devices_are_those_of_early_versions() -> None:
     assert told.told
     assert "stops without it" in told.note
     assert not any("stops without it" in one.note for one in read().readings)
+
+
+@pytest.mark.parametrize("name", ["target_modules=[q_proj]", "exclude_modules=.*visual.*", "target_parameters=[mlp.experts.down_proj]"])
+def test_adapters_beside_what_the_strategy_cannot_say_are_listed(name: str) -> None:
+    found = read(f"actor_rollout_ref.model.lora_rank=32 actor_rollout_ref.model.{name}")
+    assert "lora(rank=32) " in found.expression
+    assert [r.name for r in found.of(Role.NOT_MODELLED)] == [f"actor_rollout_ref.model.{name.partition('=')[0]}"]
+    assert found.precision is None

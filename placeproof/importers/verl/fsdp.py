@@ -6,6 +6,7 @@ from typing import Any
 
 from placeproof.core.diagnostics import Problems
 from placeproof.importers.accelerate.reader import UNWRAPPED
+from placeproof.importers.adapters import ELSEWHERE, lora, targets
 from placeproof.importers.fields import Reader
 from placeproof.importers.fsdp import ADAM, in_types, on_host
 from placeproof.importers.imported import Imported, Role, expression, in_shards, over_axes
@@ -30,14 +31,29 @@ def built(run: Reader, step: Run, m: int | None, problems: Problems) -> Imported
     if m != 1:
         parts["accumulate"] = {"microbatches": m}
         _accumulation(run, rep)
+    precision = _precision(run)
+    if run.get(MODEL + "lora_rank"):
+        parts |= _adapters(run)
+        precision = None
     parts["clip"] = {}  # by a limit of 0, too: nothing is left then
     return Imported(
         system="verl",
         source=run.document.source,
         expression=expression(over_axes(parts, tokens=tokens, attention="ulysses")),
         readings=(),
-        precision=_precision(run),
+        precision=precision,
     )
+
+
+def _adapters(run: Reader) -> dict[str, dict[str, object]]:
+    """Adapters of peft: all other parameters are frozen."""
+    run.note(MODEL + "lora_rank", "the rank of adapters: r; the model's own parameters are frozen", told=True)
+    said = run.get(MODEL + "target_modules")
+    word = targets([said] if isinstance(said, str) else [*map(str, said or ())], "all-linear")
+    others = [name for name in ("exclude_modules", "target_parameters") if run.get(MODEL + name)]
+    for name in (*others, *(() if word else ("target_modules",))):
+        run.note(MODEL + name, ELSEWHERE, Role.NOT_MODELLED)
+    return lora(run.get(MODEL + "lora_rank"), None if others else word)
 
 
 def _groups(run: Reader, size: int, tokens: int) -> tuple[int, int]:
