@@ -250,12 +250,17 @@ class Program:
 
     @property
     def not_spoken_of(self) -> tuple[str, Place | None] | None:
-        """Why neither a proof nor a run speaks of this step, and where that is: states that no device holds between steps, or tied
+        """Why neither a proof nor a run speaks of this step, and where that is: states that no device holds between steps, experts that
+        are spread over devices and lie in no parts there, as only blocks that have their parts themselves leave it unsaid, or tied
         weights beside layers that are called one by one, of which nothing says where they are used, or beside parts of the model, of which
         nothing says whether they have them."""
         for p in self.placed:
             if p.state in ("parameters", "optimizer") and any(mode.transient for _, mode in p.modes):
                 return f"no device holds the {p.state} between steps", p.place
+        parts = {(p.group, axis) for p in self.placed if p.state == "parameters" for axis, mode in p.modes if mode.split}
+        for group in (g for g in self.groups if g.experts and parts.isdisjoint({(g.name, g.experts), (None, g.experts)})):
+            remedy = f'`place(parameters.{group.name}, {group.experts}="S")`'
+            return f"nothing says which device of `{group.experts}` has which experts of `{group.name}`, as {remedy} does", group.place
         read = [c.args[0] for c in self.calls if c.op == "forward"]
         tied = {g.name: g.place for g in self.groups if g.tied and g.name not in self.shared_by_ends}
         if read and (tied or (self.shared_by_ends and any(isinstance(w, Ref) and w.group for w in read))):

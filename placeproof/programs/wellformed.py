@@ -256,6 +256,26 @@ def _frozen_groups(program: Program, problems: Problems) -> None:
             problems.add("PP305", message, place=place, help=f"leave it out, or train it: `group({name}, ...)` without `frozen=true`")
 
 
+def _options_of_groups(program: Program, problems: Problems) -> None:
+    """What a group says of an axis goes with what that axis splits."""
+    splits = {axis.name: axis.splits for axis in program.axes}
+    for group in program.groups:
+        complaints = [
+            (f"`partial={axis}`: devices of `{axis}` have samples of their own, and whole gradients of them", "leave it out")
+            for axis in group.partial
+            if axis in splits and splits[axis].batch
+        ]
+        if group.tied in splits and not splits[group.tied].stages:
+            message = f"`tied={group.tied}`: `{group.tied}` has no first and no last stage, as it splits the {splits[group.tied].name}"
+            complaints.append((message, "name the axis of a pipeline, or leave it out"))
+        for axis in group.whole:
+            if axis in splits and splits[axis].matrices:
+                message = f"`whole={axis}`: `{axis}` splits the hidden dimension, and so its parts are slices of matrices"
+                complaints.append((message, "leave it out, or name axes that cut states alone"))
+        for message, help in complaints:
+            problems.add("PP303", f"`{group.name}` says {message}", place=group.place, help=help)
+
+
 def _blocks_begin_with_norms(program: Program, problems: Problems) -> None:
     """What a block that is computed group by group begins with has a name."""
     declared = {g.name for g in program.groups}
@@ -537,6 +557,7 @@ RULES: tuple[Rule, ...] = (
     Rule(code="PP306", demands="assigned names are free", check=_free_names),
     Rule(code="PP305", demands="groups are declared", check=_known_groups),
     Rule(code="PP305", demands="what is frozen has parameters alone", check=_frozen_groups),
+    Rule(code="PP303", demands="what groups say of axes goes with what these split", check=_options_of_groups),
     Rule(code="PP305", demands="a block that is computed group by group begins with its norms", check=_blocks_begin_with_norms, whole=True),
     Rule(code="PP306", demands="sizes use defined symbols", check=_symbols_known),
     Rule(code="PP305", demands="devices that are named exist", check=check_ranks),

@@ -39,6 +39,7 @@ from placeproof.programs.header import REFERENCE
 from placeproof.programs.ir import Tensor
 from placeproof.programs.ops import DOMAINS, OPS, Axes
 from placeproof.programs.parse import MAX_LINES
+from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
 from placeproof.strategies import names, parse_strategy
 
@@ -252,6 +253,49 @@ def test_only_what_a_loop_walks_over_is_counted() -> None:
     (found,) = caught.value.diagnostics
     assert (found.code, found.place and found.place.line) == ("PP303", 2)
     assert "did you mean `microbatches`?" in (found.help or "")
+
+
+@pytest.mark.parametrize(
+    ("axis", "option", "told"),
+    [
+        ("dp", "partial=dp", "samples of their own"),
+        ("cp", "partial=cp", ""),
+        ("tp", "partial=tp", ""),
+        ("dp", "tied=dp", "no first and no last stage"),
+        ("tp", "tied=tp", "no first and no last stage"),
+        ("pp", "tied=pp", ""),
+        ("tp", "whole=tp", "slices of matrices"),
+        ("dp", "whole=dp", ""),
+        ("cp", "whole=cp", ""),
+    ],
+)
+def test_an_option_of_a_group_goes_with_what_its_axis_splits(axis: str, option: str, told: str) -> None:
+    split = {"dp": "batch", "cp": "sequence", "tp": "hidden", "pp": "layers"}[axis]
+    text = f'mesh({axis})\nsplits({axis}="{split}")\ngroup(body, P - P_norm)\ngroup(some, P_norm, {option})\ng = backward(parameters)\n'
+    text += "parameters, optimizer = update(parameters, optimizer, g)\n"
+    if not told:
+        read(text)
+        return
+    with pytest.raises(InputError) as refused:
+        read(text)
+    (problem,) = refused.value.diagnostics
+    assert told in problem.message
+    assert problem.place is not None
+    assert (problem.code, problem.place.line, bool(problem.help)) == ("PP303", 4, True)
+
+
+def test_of_experts_that_nothing_places_no_step_is_spoken_of() -> None:
+    """A run would have all of them on every device, and the proof those of their owners."""
+    text = 'mesh(ep)\nsplits(ep="batch")\ngroup(dense, P - P_norm)\ngroup(expert, P_norm, experts=ep)\n{}G = backward(parameters)\n'
+    text += "G.dense = all_reduce(G.dense, ep)\nG = scale(G, 1 / ep)\nparameters, optimizer = update(parameters, optimizer, G)\n"
+    why, place = read(text.format("")).not_spoken_of or ("", None)
+    assert '`place(parameters.expert, ep="S")`' in why
+    assert place is not None
+    assert place.line == 4
+    states = "".join(f'place({state}.expert, ep="S")\n' for state in ("parameters", "optimizer", "gradients"))
+    assert read(text.format(states)).not_spoken_of is None
+    assert judge(read(text.format(""))).word == "unknown"
+    assert judge(read(text.format(states))).word == "proved"
 
 
 @pytest.mark.parametrize(("text", "code", "line", "column"), MISTAKES, ids=range(len(MISTAKES)))
