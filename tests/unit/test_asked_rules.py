@@ -23,7 +23,7 @@ from placeproof.importers.settings import settings
 CONFIGS = Path(__file__).parents[1] / "configs"
 SAID: dict[str, Meaning] = {system: meaning(system) for system in ("accelerate", "deepspeed", "megatron", "torchtitan")}
 #: Rules of other systems that Accelerate's files are asked for.
-OF_ANOTHER = {("accelerate", "megatron-62"), ("accelerate", "megatron-68"), ("accelerate", "deepspeed-27")}
+OF_ANOTHER = {("accelerate", "megatron-62"), ("accelerate", "megatron-68"), ("accelerate", "megatron-87"), ("accelerate", "deepspeed-27")}
 #: Rules that are told where a model is given beside the file.
 OF_MODELS = {rule for rule, pair in PAIRS.items() if "--model" in pair.options}
 
@@ -129,6 +129,13 @@ BROKEN = [
         8,
         "megatron-62",
         "megatron_lm_expert",
+    ),
+    (
+        "accelerate",
+        "distributed_type: MEGATRON_LM\nmegatron_lm_config:\n  megatron_lm_optimizer_cpu_offload: true\n",
+        8,
+        "megatron-87",
+        "megatron_lm_optimizer",
     ),
 ]
 

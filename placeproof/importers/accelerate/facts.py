@@ -38,12 +38,14 @@ def known(run: AccelerateReader, sizes: Mapping[str, int]) -> Known:
 
 
 def megatron_known(run: AccelerateReader) -> Known:
-    """The facts of the table of Megatron-LM, which speaks of experts by their devices alone."""
+    """The facts of the table of Megatron-LM, which speaks of experts by their devices alone. The optimizer is the program's own."""
     facts = Known(run, meaning("accelerate"))
     tp, experts, split = (_MG + name for name in ("tp_degree", "expert_model_parallel_size", "sequence_parallelism"))
     facts.put("tp", run.get(tp), tp)
     facts.put("experts_set", run.get(experts) > 1, experts)
     facts.put("recompute", run.get(_MG + "recompute_granularity"), _MG + "recompute_granularity")
     facts.put("recompute_layers_set", True)  # one, where a file does not say it
+    for fact, setting in (("optimizer_on_host", "optimizer_cpu_offload"), ("precision_aware", "use_precision_aware_optimizer")):
+        facts.put(fact, run.get(_MG + setting), _MG + setting)
     facts.put("sp", bool(run.get(split)) and run.get(tp) > 1, split)
     return facts
