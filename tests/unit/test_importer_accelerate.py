@@ -379,7 +379,7 @@ def test_a_file_of_deepspeed_is_looked_for_from_here_first(tmp_path: Path, monke
         ('{"zero_optimization": {\n"stag": 3}}', "PP502", 2, "`stag` is no setting"),
         ('{"bf16": {"enabled": true}}', "PP504", 4, "has no `zero_optimization`"),
         ('{"zero_optimization": {}, // none\n}', "PP501", 1, "this is not JSON"),
-        ("", "PP501", 1, "this is not JSON"),
+        ("", "PP501", 1, "there is nothing in it"),
     ],
 )
 def test_problems_of_a_file_that_is_followed_have_their_places(inner: str, code: str, line: int, words: str, tmp_path: Path):
