@@ -258,9 +258,9 @@ class Program:
             if p.state in ("parameters", "optimizer") and any(mode.transient for _, mode in p.modes):
                 return f"no device holds the {p.state} between steps", p.place
         parts = {(p.group, axis) for p in self.placed if p.state == "parameters" for axis, mode in p.modes if mode.split}
-        for group in (g for g in self.groups if g.experts and parts.isdisjoint({(g.name, g.experts), (None, g.experts)})):
-            remedy = f'`place(parameters.{group.name}, {group.experts}="S")`'
-            return f"nothing says which device of `{group.experts}` has which experts of `{group.name}`, as {remedy} does", group.place
+        for group, axis in ((g, a) for g in self.groups for a in g.experts if parts.isdisjoint({(g.name, a), (None, a)})):
+            remedy = f'`place(parameters.{group.name}, {axis}="S")`'
+            return f"nothing says which device of `{axis}` has which experts of `{group.name}`, as {remedy} does", group.place
         read = [c.args[0] for c in self.calls if c.op == "forward"]
         tied = {g.name: g.place for g in self.groups if g.tied and g.name not in self.shared_by_ends}
         if read and (tied or (self.shared_by_ends and any(isinstance(w, Ref) and w.group for w in read))):
