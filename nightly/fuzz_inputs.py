@@ -464,7 +464,7 @@ CATEGORIES: dict[str, Callable[[random.Random], Case]] = {
     "torchtitan": _of_file("torchtitan", "tests/configs/torchtitan/*.toml", "a.toml", ["derive", "a.toml", "--from", "torchtitan"]),
     "registry": _of_file(
         "registry",
-        "tests/configs/torchtitan/registry/*.txt",
+        "tests/configs/torchtitan/registry/made.txt",
         "a.py",
         ["derive", "a.py:llama3_8b"],
         ["derive", "a.py:qwen3_14b", "--world", "8"],

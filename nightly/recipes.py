@@ -1,6 +1,7 @@
 """What is read of public recipes that are functions of Python, beside what people expect: `python nightly/recipes.py FOLDER`.
 
-FOLDER has the files as `OWNER+NAME/PATH`. The record has what somebody worked out by reading a recipe and its framework's source: strategy,
+FOLDER has the files as `OWNER+NAME@COMMIT/PATH`, with seven digits of the commit; what it lacks is left as it was. The record has what
+somebody worked out by reading a recipe and its framework's source: strategy,
 `b`, `s` and `m`, byte widths, assumptions that do not hold, and settings that train another step; or why it has to be refused. It has no
 text of the files, which are named by repository, path, commit and git's hash. Prints what differs, and writes what was read.
 """
@@ -27,12 +28,13 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     asked = parser.parse_args()
     expected = json.loads(RECORD.read_text(encoding="utf-8"))
-    rows = [{**row, **found(row, asked.folder / row["repo"].replace("/", "+") / row["path"])} for row in expected]
+    places = [asked.folder / f"{row['repo'].replace('/', '+')}@{row['commit'][:7]}" / row["path"] for row in expected]
+    rows = [{**row, **(found(row, place) if place.exists() else {})} for row, place in zip(expected, places, strict=True)]
     for row in rows:
         if not as_expected(row):
             print(row["path"], row["function"], row["read"], row["expected"])
     RECORD.write_text("[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n]\n", encoding="utf-8")
-    print(f"{sum(map(as_expected, rows))} of {len(rows)} as expected")
+    print(f"{sum(map(as_expected, rows))} of {len(rows)} as expected; {sum(not place.exists() for place in places)} are not in the folder")
     return int(not all(map(as_expected, rows)))
 
 

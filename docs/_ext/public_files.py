@@ -46,16 +46,14 @@ def _configurations(system: Any) -> Row:
 
 
 def _public(system: str, folder: str = "") -> list[dict[str, Any]]:
-    if system == "nemo":
-        return _recipes(bool(folder))
     path = CONFIGS / system / folder / "expected.json"
-    rows = json.loads(path.read_text(encoding="utf-8")).values()
-    return [row for row in rows if _AT_COMMIT.fullmatch(row.get("source") or "")]
+    rows = json.loads(path.read_text(encoding="utf-8")).values() if path.exists() else ()
+    return [*(row for row in rows if _AT_COMMIT.fullmatch(row.get("source") or "")), *_recipes(system, bool(folder))]
 
 
-def _recipes(refused: bool) -> list[dict[str, Any]]:
+def _recipes(system: str, refused: bool) -> list[dict[str, Any]]:
     """Functions of files of Python, of which no text is kept."""
-    rows = json.loads(_RECIPES.read_text(encoding="utf-8"))
+    rows = [row for row in json.loads(_RECIPES.read_text(encoding="utf-8")) if row["system"] == system]
     return [
         {"source": f"{row['repo']}@{row['commit']}:{row['path']}:{row['function']}", "problems": [["not followed"]], **row["read"]}
         for row in rows
