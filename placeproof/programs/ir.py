@@ -250,18 +250,19 @@ class Program:
 
     @property
     def not_spoken_of(self) -> tuple[str, Place | None] | None:
-        """Why neither a proof nor a run speaks of this step, and where that is: states that no device holds between steps, experts that
-        are spread over devices and lie in no parts there, as only blocks that have their parts themselves leave it unsaid, or tied
-        weights beside layers that are called one by one, of which nothing says where they are used, or beside parts of the model, of which
-        nothing says whether they have them."""
+        """Why neither a proof nor a run speaks of this step, and where that is: states that no device holds between steps, experts of
+        whole passes that lie in no parts over the axes over which they are spread, or tied weights beside layers that are called one by
+        one, of which nothing says where they are used, or beside parts of the model, of which nothing says whether they have them."""
         for p in self.placed:
             if p.state in ("parameters", "optimizer") and any(mode.transient for _, mode in p.modes):
                 return f"no device holds the {p.state} between steps", p.place
-        parts = {(p.group, axis) for p in self.placed if p.state == "parameters" for axis, mode in p.modes if mode.split}
-        for group, axis in ((g, a) for g in self.groups for a in g.experts if parts.isdisjoint({(g.name, a), (None, a)})):
-            remedy = f'`place(parameters.{group.name}, {axis}="S")`'
-            return f"nothing says which device of `{axis}` has which experts of `{group.name}`, as {remedy} does", group.place
         read = [c.args[0] for c in self.calls if c.op == "forward"]
+        parts = {(p.group, axis) for p in self.placed if p.state == "parameters" for axis, mode in p.modes if mode.split}
+        for group in (g for g in self.groups if g.experts and not read):
+            if parts.isdisjoint({(name, axis) for name in (group.name, None) for axis in group.experts}):
+                axes = ", ".join(f'{axis}="S"' for axis in group.experts)
+                remedy = f"`place(parameters.{group.name}, {axes})`"
+                return f"nothing says which devices have which experts of `{group.name}`, as {remedy} does", group.place
         tied = {g.name: g.place for g in self.groups if g.tied and g.name not in self.shared_by_ends}
         if read and (tied or (self.shared_by_ends and any(isinstance(w, Ref) and w.group for w in read))):
             name, place = next(iter(tied.items()), (self.shared_by_ends[0] if self.shared_by_ends else "", None))
