@@ -37,6 +37,8 @@ def _conventions(d: Derivation) -> Iterator[str]:
         yield "what is frozen has no gradient and no optimizer state; what a layer unpacks of weights of few bits to compute is not counted"
     yield from _about_units(d)
     yield from _about_blocks(d)
+    if any(g.experts for g in d.program.groups):
+        yield "what tokens send to experts, and get back, is not counted until a model is given"
     if any(a.splits.tokens for a in d.program.axes):
         yield "what attention exchanges of keys and values is not counted until a model is given"
     if any(isinstance(s, For) and s.in_flight is not None for s in statements(d.program.body)):

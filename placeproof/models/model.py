@@ -340,6 +340,7 @@ def _block(family: Family, name: str, masks: tuple[str, ...]) -> Block:
     buffers = family.buffers.get(name, {})
     file, of = branch_of(name)
     called = re.sub(r"\W", "_", Path(file).stem if file.endswith(".step") else file) + "_branch" * (of is not None)  # as programs name it
+    program = replace(program, name=called)
     return Block(name=called, program=program, weights=held, groups=groups, reached=rows_reached(program), buffers=buffers)
 
 

@@ -51,8 +51,10 @@ def plain_stream(program: Program) -> Value:
 
 
 def _computed(w: Value, x: Value, program: Program) -> Value:
-    """A block's output: a partial sum over axes that split its matrices."""
-    split = tuple(a.name for a in program.axes if a.splits.partial and AxisLayout.SHARD in w.on(a.name))
+    """A block's output: a partial sum over axes that split its matrices. Of experts, to whom tokens are sent, a device gets its own."""
+    groups = [g for g in program.groups if g.name in {piece.group for piece in w.pieces}]
+    sent = set.intersection(*({*g.experts} for g in groups)) if groups else set()
+    split = tuple(a.name for a in program.axes if a.splits.partial and a.name not in sent and AxisLayout.SHARD in w.on(a.name))
     return replace(x, kind=Kind.STREAM, part=None, index=None).wide("").laid(split, AxisLayout.PARTIAL)
 
 

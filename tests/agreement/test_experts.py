@@ -607,3 +607,12 @@ def test_the_groups_of_a_block_keep_all_activations_together(strategy: str) -> N
     kept = derive(parse_strategy(strategy)).forms["memory.activations"]
     alone = kept.xreplace({s: sympy.Integer(1) for s in kept.free_symbols if str(s).startswith("N")})
     assert sympy.expand(alone - symbol("A") * symbol("b_a")) == 0
+
+
+@pytest.mark.parametrize("more", ["", " * pp(2, microbatches=8)", " * checkpoint", " * cp"])
+def test_experts_over_the_hidden_axis_leave_activations_as_they_are(more: str) -> None:
+    """Whole experts on an axis of their own, and on that of tensor parallelism, too: the stream between layers is the same."""
+    beside, over = (derive(parse_strategy(f"tp(2) * sp * {text}{more}")) for text in ("ep(4, experts=whole)", "ep(4) * ep(tp)"))
+    assert beside.memory["activations"] == over.memory["activations"]
+    assert beside.memory["transient"] == over.memory["transient"]
+    assert beside.by_axis.get("pp") == over.by_axis.get("pp")

@@ -451,6 +451,16 @@ def test_gradients_summed_over_tensor_parallel_devices_are_those_of_the_step_pro
     assert one.each == ("norms=each" in strategy)
 
 
+def test_gains_that_heads_share_are_summed_in_blocks_with_a_norm_behind_them_too() -> None:
+    for name in ("qwen3-8b", "gemma3-4b"):
+        sums = [s.total for s in derived(name, "tp(2)").costs[0].sent if s.about == "gradients of norms"]
+        assert sums == [2 * symbol("L") * symbol("b_g") * symbol("d")]
+        (adapters,) = (s for s in derived(name, "tp(2) * sp * lora(rank=8)").costs[0].sent if s.about == "gradients of adapters")
+        assert adapters.total == 7 * symbol("L") * symbol("b_g") * symbol("h") * symbol("r")
+    (sums,) = (s for s in derived("gemma3-4b", "tp(2) * sp").costs[0].sent if s.about == "gradients of norms")
+    assert sympy.expand(sums.total - symbol("b_g") * (symbol("L") * (2 * symbol("d") + 4 * symbol("h")) + symbol("h"))) == 0
+
+
 def test_without_sequence_parallelism_nothing_is_summed_over_tensor_parallel_devices() -> None:
     assert not [s for s in derived("llama3-8b", "fsdp(4) * tp(8)").costs[0].sent if s.about.startswith("gradients of norms")]
     assert not [s for s in derived("mixtral-8x7b", "ddp(4) * ep(2) * tp(2)").costs[0].sent if s.about.startswith("gradients of norms")]
