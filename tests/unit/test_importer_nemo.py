@@ -131,6 +131,25 @@ def test_the_record_has_both_frameworks() -> None:
         (("cfg.ddp.use_distributed_optimizer = False",), "zero1(dp=16) * clip", 1),
         (("cfg.ddp.use_megatron_fsdp = True",), "zero3(dp=16) * clip", 1),
         (
+            (
+                "cfg.ddp.use_megatron_fsdp = True",
+                "cfg.ddp.megatron_fsdp_version = 2",
+                "cfg.ddp.data_parallel_sharding_strategy = 'optim'",
+                "cfg.optimizer.clip_grad = 0.0",
+            ),
+            "zero3(dp=16)",
+            1,
+        ),
+        (
+            (
+                "cfg.ddp.use_megatron_fsdp = True",
+                "cfg.ddp.megatron_fsdp_version = 1",
+                "cfg.ddp.data_parallel_sharding_strategy = 'optim'",
+            ),
+            "zero1(dp=16) * clip",
+            1,
+        ),
+        (
             ("cfg.model.recompute_granularity = 'full'", "cfg.model.recompute_method = 'uniform'", "cfg.model.recompute_num_layers = 1"),
             "zero1(dp=16) * checkpoint * clip",
             1,
@@ -166,6 +185,22 @@ def test_what_a_recipe_begins_with(bridge) -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "without"),
+    [
+        ((), ()),
+        (("cfg.dataset.eod_mask_loss = False",), ()),
+        (("cfg.dataset.eod_mask_loss = True",), ("equal-token-counts",)),
+        (("cfg.dataset.eod_mask_loss = True", "cfg.model.calculate_per_token_loss = True"), ()),
+    ],
+)
+def test_ends_of_documents_that_do_not_count_are_of_unequal_number(bridge, said: tuple[str, ...], without: tuple[str, ...]) -> None:
+    off = "cfg.ddp.average_in_collective = False"
+    assert bridge(off, *said).without == without
+    tuned = bridge(off, *said, base="_sft_common")
+    assert tuned.without == (() if len(said) == 2 else ("equal-token-counts",))
+
+
+@pytest.mark.parametrize(
     ("said", "factor", "another"),
     [
         ("LoRA(dim=8, alpha=16)", "lora(rank=8)", []),
@@ -191,6 +226,8 @@ def test_adapters_are_read(bridge, said: str, factor: str, another: list[str]) -
         ("cfg.mixed_precision = 'fp16_mixed'", "megatron-fp16"),
         ("cfg.mixed_precision.grad_reduce_in_fp32 = False", "bf16-fp32copies"),
         ("cfg.ddp.grad_reduce_in_fp32 = False", "megatron-bf16"),  # what the precision says is set last
+        ("cfg.mixed_precision = None", None),
+        ("cfg.mixed_precision = TYPES", None),
         ("cfg.mixed_precision = bf16_with_fp8_current_scaling_mixed()", None),
         ("cfg.optimizer.use_precision_aware_optimizer = True", None),
     ],
@@ -216,6 +253,7 @@ def test_experts_are_the_model_s(bridge) -> None:
         ("cfg.optimizer.strange = 3", "optimizer.strange"),
         ("cfg.mixed_precision.strange = 3", "mixed_precision.strange"),
         ("cfg.strange = 3", "strange"),
+        ("cfg.trainer.tp = 2", "trainer"),
         ("cfg.model.attention_dropout = 0.1", "model.attention_dropout"),
         ("cfg.model = MyProvider()", "model"),
     ],
@@ -240,6 +278,13 @@ def test_what_is_not_known_is_another_step(bridge, said: str, name: str) -> None
         ("cfg.peft = Canonical()", "`Canonical`: what is trained"),
         ("cfg.model.tensor_model_parallel_size = 5", "no multiple of"),
         ("cfg.mixed_precision.fp32 = True", "the types that all is held in are not read"),
+        ("cfg.train = 'abc'", "`train` is no object whose settings are followed"),
+        ("cfg.ddp.use_megatron_fsdp = True; cfg.ddp.megatron_fsdp_version = 2", "clips no gradients"),
+        (
+            "cfg.dist.use_megatron_fsdp = True; cfg.ddp.megatron_fsdp_version = 2; cfg.optimizer.clip_grad = 0.0; "
+            "cfg.model.tensor_model_parallel_size = 2",
+            "goes with data parallelism alone",
+        ),
     ],
 )
 def test_what_a_recipe_leaves_open_or_does_otherwise_is_refused(bridge, said: str, message: str) -> None:
@@ -247,6 +292,19 @@ def test_what_a_recipe_leaves_open_or_does_otherwise_is_refused(bridge, said: st
         bridge(said)
     assert any(message in d.message for d in refused.value.diagnostics), [d.message for d in refused.value.diagnostics]
     assert all(d.help for d in refused.value.diagnostics)
+
+
+def test_a_mark_of_utf_8_is_python_s(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(BRIDGE.format(base="_pretrain_common", body=""), encoding="utf-8-sig")
+    assert read_config(str(path), world=16).expression == "zero1(dp=16) * clip"
+
+
+def test_a_file_without_recipes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("from megatron.bridge import AutoBridge\n")
+    with pytest.raises(InputError, match=r"the file has no recipes$"):
+        read_config(str(path))
 
 
 def test_what_another_file_makes_is_refused(tmp_path: Path) -> None:
@@ -285,7 +343,25 @@ def test_settings_of_nemo_decide_the_strategy(nemo, said: dict[str, Any], expres
 
 def test_an_update_of_nemo_says_whether_its_state_is_sharded(nemo) -> None:
     assert nemo("recipe.optim.config.use_distributed_optimizer = False").expression.startswith("ddp(dp=8)")
+    own = "recipe.trainer.strategy.ddp = run.Config(DistributedDataParallelConfig, use_distributed_optimizer={})"
+    assert nemo(own.format(False)).expression.startswith("zero1(dp=8)")
+    assert nemo(own.format(True), "recipe.optim.config.use_distributed_optimizer = False").expression.startswith("ddp(dp=8)")
+    unsaid = "recipe.optim = run.Config(nl.MegatronOptimizerModule, config=run.Config(OptimizerConfig, lr=1e-4))"
+    assert nemo(unsaid, own.format(True)).expression.startswith("ddp(dp=8)")
     assert nemo("recipe.trainer.plugins.grad_reduce_in_fp32 = False").precision == "bf16-fp32copies"
+
+
+def test_what_a_recipe_of_nemo_leaves_to_the_model(nemo) -> None:
+    assert nemo("recipe.optim = None").expression == nemo().expression  # an update whose state is sharded, and gradients are clipped
+    found = nemo("recipe.trainer.plugins = None")
+    assert found.precision is None
+    assert "trainer.plugins" in {r.name for r in found.of(Role.READ)}
+
+
+def test_tokens_that_nemo_leaves_out(nemo) -> None:
+    data = "recipe.data = run.Config(PreTrainingDataModule, seq_length=8192, global_batch_size=512, micro_batch_size=1, eod_mask_loss={})"
+    assert nemo(data.format(False)).without == ()
+    assert nemo(data.format(True)).without == ("equal-token-counts",)
 
 
 @pytest.mark.parametrize(
@@ -302,6 +378,11 @@ def test_callbacks_that_are_not_known_take_part_in_the_step(nemo, callbacks: str
         ("recipe.trainer.accumulate_grad_batches = 2", "whose batches say how many passes"),
         ("recipe.trainer.strategy = run.Config(nl.FSDPStrategy)", "`trainer.strategy` is made by `FSDPStrategy`"),
         ("recipe.optim = pytorch_adam()", "`optim` is made by `pytorch_adam`"),
+        ("recipe.optim = 'adam'", "`optim` is no object whose settings are followed"),
+        ("recipe.trainer = 'x'", "`trainer` is no object whose settings are followed"),
+        ("recipe.trainer.strategy = 'ddp'", "`trainer.strategy` is no object whose settings are followed"),
+        ("recipe.trainer.strategy.ddp = 'pytorch'", "`trainer.strategy.ddp` is `megatron`, not 'pytorch'"),
+        ("recipe = run.Partial(llm.validate, model=model(), trainer=trainer())", "it returns `llm.validate(...)`"),
         ("recipe = faster(recipe)", "`faster(recipe)`, which may change"),
     ],
 )

@@ -205,7 +205,7 @@ def test_optimizers_of_groups_are_read(read, names: str, without: tuple[str, ...
         ("def one():\n    return two()\ndef two(*x):\n    return x\n", "arguments of any name"),
         ("@wrapped\ndef one():\n    return Trainer.Config()\n", "decorated"),
         ("def one(:\n", "this is no Python"),
-        ("x = 1\n", "the file has 0 configurations"),
+        ("x = 1\n", "the file has no configurations"),
         ("def one(): pass\ndef two(): pass\n", "the file has 2 configurations: one, two"),
         ("def one():\n    return " + "-" * 300 + "1\n", "it returns"),
     ],

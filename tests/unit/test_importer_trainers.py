@@ -127,7 +127,7 @@ _OPEN = {"freeze_vision_tower", "freeze_multi_modal_projector"}
 #: Facts that a reader puts beside the table of its system.
 OF_READERS = {
     "maxtext": ("cp", "precision", "ends"),
-    "peft": ("few_bits",),
+    "peft": ("few_bits", "names_nothing"),
     "verl": ("backend", "critic", "m", "said_size"),
     "automodel": ("adapters", "kind", "tp", "cp", "pp", "ep", "rep", "kept", "several", "types", "order", "update", "loss"),
 }
@@ -283,6 +283,49 @@ def test_adapters_alone_say_nothing_of_devices(world: int | None, refused: bool)
 def test_weights_of_few_bits_are_known_by_their_name(model: str, few: bool) -> None:
     read = written(json.dumps({"peft_type": "LORA", "base_model_name_or_path": model, "target_modules": "all-linear"}), None, "peft")
     assert [r.name for r in read.of(Role.NOT_MODELLED)] == ["base_model_name_or_path"] * few
+
+
+ADAPTER = {"peft_type": "LORA", "r": 8, "target_modules": ["q_proj", "v_proj"]}
+
+
+@pytest.mark.parametrize(
+    ("said", "factor", "not_modelled", "another"),
+    [
+        ({}, "lora(rank=8, targets=qv)", [], []),
+        ({"layers_to_transform": 0}, "lora(rank=8, targets=qv)", ["layers_to_transform"], []),
+        ({"layers_to_transform": []}, "lora(rank=8, targets=qv)", [], []),
+        ({"use_dora": True}, "lora(rank=8, targets=qv)", [], ["use_dora"]),
+        ({"use_dora": False, "use_qalora": False, "lora_bias": False}, "lora(rank=8, targets=qv)", [], []),
+        ({"lora_bias": True}, "lora(rank=8, targets=qv)", ["lora_bias"], []),
+        ({"target_modules": "ALL-LINEAR"}, "lora(rank=8)", [], []),
+        ({"target_modules": ["ALL", "q_proj"]}, "lora(rank=8)", ["target_modules"], []),
+        ({"target_modules": [], "target_parameters": ["experts.gate"]}, "lora(rank=8)", ["target_parameters"], []),
+        ({"init_lora_weights": "eva"}, "lora(rank=8, targets=qv)", ["init_lora_weights"], []),
+        ({"init_lora_weights": "eva", "eva_config": {"rho": 2.0}}, "lora(rank=8, targets=qv)", ["eva_config"], []),
+        ({"init_lora_weights": "gaussian"}, "lora(rank=8, targets=qv)", [], []),
+    ],
+)
+def test_what_peft_makes_of_a_value(said: dict[str, Any], factor: str, not_modelled: list[str], another: list[str]) -> None:
+    read = written(json.dumps(ADAPTER | said), None, "peft")
+    assert read.expression == factor
+    assert sorted(r.name for r in read.of(Role.NOT_MODELLED)) == not_modelled
+    assert [r.name for r in read.another_step] == another
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"use_dora": "False"}, "`use_dora` is"),
+        ({"use_qalora": "false"}, "`use_qalora` is"),
+        ({"lora_bias": "True"}, "`lora_bias` is"),
+        ({"target_modules": []}, "peft stops"),
+        ({"target_modules": ["all-linear"]}, "peft stops"),
+    ],
+)
+def test_what_peft_reads_otherwise_or_stops_at_is_refused(said: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as refused:
+        written(json.dumps(ADAPTER | said), None, "peft")
+    assert len(refused.value.diagnostics) == 1
 
 
 def test_an_adapter_that_is_merged_is_the_model_s() -> None:

@@ -15,13 +15,13 @@ from placeproof.importers.imported import Imported, Reading, Role, expression
 from placeproof.importers.meaning import meaning
 from placeproof.importers.megatron.handed import Arguments
 from placeproof.importers.megatron.handed import read as read_arguments
-from placeproof.importers.nemo.recipes import Recipe
+from placeproof.importers.nemo.recipes import BRIDGE, NEMO, Recipe
 from placeproof.importers.settings import settings
 
 #: Tables whose settings Megatron's arguments are; those of samples alone of which only some are.
 _HANDED = ("model", "ddp", "optimizer", "train", "dist", "mixed_precision", "comm_overlap")
 _HANDED_NEMO = ("trainer.strategy", "trainer.strategy.ddp", "trainer.plugins", "optim.config", "model.config")
-_BATCHES = ("data.global_batch_size", "data.micro_batch_size", "data.seq_length")
+_SAMPLES = ("data.global_batch_size", "data.micro_batch_size", "data.seq_length", "data.eod_mask_loss", "dataset.eod_mask_loss")
 #: Names of settings -> Megatron's, where they are not the same.
 _OTHERWISE = {
     "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
@@ -48,11 +48,14 @@ _CLASSES = {
     "optim": "MegatronOptimizerModule",
     "optim.config": "OptimizerConfig",
 }
+#: Tables without whose settings nothing can be said of a strategy.
+_DECIDING = ("train", "optimizer", "ddp", "trainer", "trainer.strategy", "optim", "optim.config")
 #: Families of models whose layers have no dropout unless a recipe says so.
 _NO_DROPOUT = (
     *("AutoBridge", "Llama", "CodeLlama", "Mistral", "Mixtral", "Qwen", "Gemma", "CodeGemma", "Nemotron", "Phi3", "DeepSeek", "Baichuan"),
     *("ChatGLM", "Starcoder2", "GPTOSS", "GPTConfig175B", "HybridModelProvider", "OlMoE"),
 )
+_DDP = "trainer.strategy.ddp"
 _EXPERTS = ("Mixtral", "MoE", "DeepSeekV", "Llama4", "GPTOSS", "_A", "OlMoE")
 #: Classes of samples of which every token counts, and callbacks that change nothing of a step.
 _EVERY_TOKEN = ("GPTDatasetConfig", "MockGPTDatasetConfig", "MockDataModule", "PreTrainingDataModule")
@@ -69,17 +72,19 @@ def read(document: Recipe, world: int | None, problems: Problems) -> Imported:
             reader.refuse(name, f"`{name}` is left open: {document.open[name]}", "write the value itself")
     _check_classes(reader, document)
     known_ = Known(reader, meaning("nemo"))
-    known_.put("strange", any(one not in _CALLBACKS for one in document.data.get("trainer", {}).get("callbacks", ())))
+    known_.put("strange", any(one not in _CALLBACKS for one in reader.found.get("trainer.callbacks") or ()))
     known_.derive()
     known_.check()
     if problems.found:
         return Imported(system="nemo", source=document.source, expression="", readings=())
-    imported = read_arguments(_arguments(reader, document), document, world or _devices(reader), problems, "nemo")
+    arguments = _arguments(reader, document, second_fsdp=bool(known_.get("second_fsdp")))
+    imported = read_arguments(arguments, document, world or _devices(reader), problems, "nemo")
     handed = {one.name: one for one in imported.readings}
     readings = (handed.get(one.name, _unless_off(one)) for one in known_.readings())
     numbers = {symbol: value for symbol, value in imported.numbers.items() if symbol != "E" or _said(reader, "num_moe_experts")}
     imported = replace(imported, readings=(*readings, *_of_the_model(reader, document)), numbers=numbers)
-    return _with_adapters(reader, _with_tokens(reader, imported, document), document)
+    imported = _with_types(_with_tokens(reader, imported, document), document)
+    return _with_adapters(reader, imported, document)
 
 
 def _unless_off(reading: Reading) -> Reading:
@@ -97,22 +102,32 @@ def _fields(document: Recipe) -> Iterator[Field]:
     own = settings("nemo")
     names = {row.name for row in own}
     yield from own
-    paths = [f"{table}.{name}" for table in (_HANDED if document.bridge else _HANDED_NEMO) for name in _megatron()] + [*_BATCHES]
+    paths = [f"{table}.{name}" for table in (_HANDED if document.bridge else _HANDED_NEMO) for name in _megatron()] + [*_SAMPLES]
     for path in paths:
         if path not in names:
             yield replace(_megatron()[path.rpartition(".")[2]], name=path, also=())
-    inner = document.data.get("trainer", {}).get("strategy", {})
-    for table, note in (
-        ("dataset", "which samples come when"),
-        ("data", "which samples come when"),
-        ("ddp", "data parallelism of Megatron"),
-    ):
-        said = inner.get(table, {}) if table == "ddp" else document.data.get(table, {})
-        if not isinstance(said, dict):
-            yield Field(name=f"trainer.strategy.{table}" if table == "ddp" else table, kinds=("text",), role=Role.NO_MATTER, note=note)
+    for table in ("dataset", "data"):
+        if not _is_table(document, table):
+            yield Field(name=table, kinds=("text",), role=Role.NO_MATTER, note="which samples come when")
+    if not _is_table(document, _DDP):
+        note = "data parallelism of Megatron, which its updates ask for"
+        yield Field(name=_DDP, kinds=(), choices=("megatron",), role=Role.NO_MATTER, note=note)
+
+
+def _is_table(document: Recipe, path: str) -> bool:
+    """Whether nothing but single settings is said of a table."""
+    said: Any = document.data
+    for part in path.split("."):
+        said = said.get(part, {}) if isinstance(said, dict) else {}
+    return isinstance(said, dict)
 
 
 def _check_classes(reader: Reader, document: Recipe) -> None:
+    tables = BRIDGE if document.bridge else NEMO
+    for path in _DECIDING:
+        if any(f"{table}.".startswith(f"{path}.") for table in tables) and not _is_table(document, path):
+            message, name = f"`{path}` is no object whose settings are followed, and they decide the strategy", _CLASSES[path]
+            reader.refuse(path, message, f"write `{name}(...)` with its settings")
     for path, name in _CLASSES.items():
         made = document.classes.get(path, "").rpartition(".")[2]
         if made and name not in made:
@@ -133,12 +148,13 @@ def _devices(reader: Reader) -> int | None:
     return nodes * each if nodes is not None and each is not None else None
 
 
-def _arguments(reader: Reader, document: Recipe) -> Arguments:
+def _arguments(reader: Reader, document: Recipe, *, second_fsdp: bool) -> Arguments:
+    """Megatron's arguments. ``second_fsdp``: version 2 of its own FSDP, which shards all, whatever is said."""
     arguments = Arguments(data={"attention_dropout": 0.0, "hidden_dropout": 0.0})
     for path, value in reader.found.items():
         table, _, name = path.rpartition(".")
         its = _OTHERWISE.get(name, name)
-        known = its in _megatron() and (path in _BATCHES or table in (*_HANDED, *_HANDED_NEMO))
+        known = its in _megatron() and (path in _SAMPLES or table in (*_HANDED, *_HANDED_NEMO))
         if (known and reader.fields[path].role is not Role.NO_MATTER) or name == "average_in_collective":
             arguments.put(its, value if value is not False else None, (*path.split("."),))
     for path in ("mixed_precision.", "trainer.plugins."):
@@ -149,6 +165,11 @@ def _arguments(reader: Reader, document: Recipe) -> Arguments:
             arguments.put("grad_reduce_in_bf16", True, (*path.split("."), "grad_reduce_in_fp32")[-3:])
     for name, its in (("megatron", "use_megatron_fsdp"), ("pytorch", "use_torch_fsdp2")):
         arguments.put(its, True if reader.found.get("trainer.strategy.fsdp") == name else None, ("trainer", "strategy", "fsdp"))
+    if not document.bridge and "optim" not in document.classes:  # the model's own
+        arguments.put("use_distributed_optimizer", True)
+    if second_fsdp:
+        arguments.put("data_parallel_sharding_strategy", "optim_grads_params")
+        arguments.paths.pop("data_parallel_sharding_strategy", None)
     if "seq_length" not in arguments.data:  # that of samples has to be the model's
         arguments.put("seq_length", reader.found.get("dataset.seq_length"), ("dataset", "seq_length"))
     hidden, heads = (arguments.data.get(name) for name in ("hidden_size", "num_attention_heads"))
@@ -191,7 +212,19 @@ def _with_tokens(reader: Reader, imported: Imported, document: Recipe) -> Import
         return imported
     note = f"`{made or '?'}`: answers alone may count, and each micro-batch has the mean of its own tokens"
     told = Reading(name=table, value=made, role=Role.READ, note=note, told=True)
-    return replace(imported, readings=(*imported.readings, told), without=(*imported.without, "equal-token-counts"))
+    without = dict.fromkeys((*imported.without, "equal-token-counts"))
+    return replace(imported, readings=(*imported.readings, told), without=tuple(without))
+
+
+def _with_types(imported: Imported, document: Recipe) -> Imported:
+    """Where no precision is said, the model and the optimizer have types of their own."""
+    table = "mixed_precision" if document.bridge else "trainer.plugins"
+    if table in document.classes:
+        return imported
+    if not _is_table(document, table):  # another step, as it is not followed
+        return replace(imported, precision=None)
+    told = Reading(name=table, value=None, role=Role.READ, note="not said; the model decides in which types all is held", told=True)
+    return replace(imported, readings=(*imported.readings, told), precision=None)
 
 
 def _with_adapters(reader: Reader, imported: Imported, document: Recipe) -> Imported:

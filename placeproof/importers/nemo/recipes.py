@@ -18,7 +18,7 @@ _TYPES = {
 #: Tables of which every setting is one: of Megatron-Bridge, and of NeMo 2.
 BRIDGE = ("model", "train", "ddp", "optimizer", "mixed_precision", "comm_overlap", "dist", "dataset", "peft")
 NEMO = ("trainer", "trainer.strategy", "trainer.strategy.ddp", "trainer.plugins", "optim.config", "data", "model.config", "peft")
-_MADE_BY = ("pretrain", "finetune", "train", "validate")
+_MADE_BY = ("pretrain", "finetune", "train")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,13 +98,7 @@ def document(text: str, source: str, name: str, problems: Problems) -> Recipe:
 def _chosen(module: Module, name: str) -> str:
     """The function that is asked for."""
     configs = [one for one, node in module.functions.items() if _free(node.args) and not one.startswith("_")]
-    if name or len(configs) == 1:
-        return name or configs[0]
-    listed = ", ".join(configs[:8]) + (", ..." if len(configs) > 8 else "")
-    help = f"say which: `{module.source}:{configs[0]}`" if configs else "is it a file of recipes?"
-    module.problems.add("PP501", f"the file has {len(configs)} recipes: {listed}", place=module.begin, help=help)
-    module.problems.raise_if_any()
-    return ""
+    return name or module.only(configs, "recipes")
 
 
 def _free(spec: Any) -> bool:

@@ -30,4 +30,7 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
         problems.add("PP504", "no `peft_type` is said, and peft asks for one", place=place, help='`"peft_type": "LORA"`')
     step = Imported(system="peft", source=document.source, expression="", readings=())
     few_bits = _FEW_BITS.search(str(run.get("base_model_name_or_path") or "")) is not None
-    return finished(run, adapted(run, step, "peft_type", "r", "target_modules"), meaning("peft"), few_bits=few_bits)
+    said = document.data.get("target_modules")
+    names_nothing = isinstance(said, list) and set(map(str, said)) <= {"all-linear"}
+    imported = adapted(run, step, "peft_type", "r", "target_modules")
+    return finished(run, imported, meaning("peft"), few_bits=few_bits, names_nothing=names_nothing)

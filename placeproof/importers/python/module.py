@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -67,6 +67,7 @@ class Module:
         makers: Collection[str] = (),
         decorators: Collection[str] = (),
     ) -> None:
+        text = text.removeprefix("\ufeff")  # Python reads a file that begins with this mark as UTF-8
         self.text, self.source, self.problems = text, source, problems
         self.unsaid = unsaid
         self.known, self.makers, self.decorators = known, frozenset(makers), frozenset(decorators)
@@ -105,6 +106,16 @@ class Module:
             self.problems.add("PP501", "expressions are nested too deep", place=self.place(self.functions[name]), help="write it plainly")
             self.problems.raise_if_any()
             raise
+
+    def only(self, functions: Sequence[str], noun: str) -> str:
+        """The one function of a kind that a file has. Problems where there are none or several."""
+        if len(functions) != 1:
+            listed = ", ".join(functions[:8]) + (", ..." if len(functions) > 8 else "")
+            message = f"the file has {len(functions)} {noun}: {listed}" if functions else f"the file has no {noun}"
+            help = f"say which: `{self.source}:{functions[0]}`" if functions else "is it the right file?"
+            self.problems.add("PP501", message, place=self.begin, help=help)
+            self.problems.raise_if_any()
+        return functions[0]
 
     @property
     def begin(self) -> Place:

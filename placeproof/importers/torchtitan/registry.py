@@ -62,19 +62,15 @@ def document(text: str, source: str, name: str, problems: Problems) -> Document:
     """What a function of a registry returns, as a TOML file would say it. ``name``: of the function; empty for the one that there is."""
     module = Module(text, source, problems, makers=(_REGISTRY,))
     configs = [one for one, node in module.functions.items() if not node.args.args and not one.startswith("_")]
-    if not name and len(configs) != 1:
-        listed = ", ".join(configs[:8]) + (", ..." if len(configs) > 8 else "")
-        help = f"say which: `{source}:{configs[0]}`" if configs else "is it a registry of torchtitan?"
-        problems.add("PP501", f"the file has {len(configs)} configurations: {listed}", place=module.begin, help=help)
-        problems.raise_if_any()
-    made = module.result(name or configs[0])
+    name = name or module.only(configs, "configurations")
+    made = module.result(name)
     if not _is(made, _TRAINER):
-        node = made.node if isinstance(made, Made) else module.functions[name or configs[0]]
+        node = made.node if isinstance(made, Made) else module.functions[name]
         message = f"it returns `{shown(made)}`, and what `{_TRAINER}(...)` says is read alone"
         problems.add("PP504", message, place=module.place(node), help="it trains in a way of its own, or is made in another file")
         problems.raise_if_any()
     settings = Settings(module)
-    settings.put(("job", "description"), name or configs[0], made.node)
+    settings.put(("job", "description"), name, made.node)
     settings.whole(made)
     for own in sorted(_OWN | {"Trainer"}):
         origin, node = module.origins.get(own, ("torchtitan", made.node))

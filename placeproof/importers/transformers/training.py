@@ -236,6 +236,8 @@ def adapted(
         run.unsaid[rank] = "not said; the default"
     said = run.get(modules)
     named = said.replace(" ", "").split(",") if isinstance(said, str) else [*map(str, said or ())]
+    if len(named) == 1 and named[0].lower() == "all-linear":  # peft reads a word of its own in any letters
+        named = ["all-linear"]
     word = targets(named, every, linear=linear)
     told: tuple[Reading, ...] = ()
     if word is None and not run.said(modules):
