@@ -123,6 +123,13 @@ def _axes_once(program: Program, problems: Problems) -> None:
         twice = [f for f, n in Counter(program.factors(*call.axes)).items() if n > 1]
         if twice:
             problems.add("PP305", f"`{call.op}` names `{twice[0]}` twice", place=call.place, help="name each axis once")
+    for group in program.groups:
+        for option in ("partial", "experts", "whole"):
+            twice = [a for a, n in Counter(getattr(group, option)).items() if n > 1]
+            if twice:
+                problems.add(
+                    "PP305", f"`{group.name}` names `{twice[0]}` twice in `{option}=`", place=group.place, help="name each axis once"
+                )
 
 
 def _as_in_table(program: Program, problems: Problems) -> None:
@@ -272,6 +279,14 @@ def _options_of_groups(program: Program, problems: Problems) -> None:
             if axis in splits and splits[axis].matrices:
                 message = f"`whole={axis}`: `{axis}` splits the hidden dimension, and so its parts are slices of matrices"
                 complaints.append((message, "leave it out, or name axes that cut states alone"))
+        for axis in dict.fromkeys(group.experts):
+            if axis in splits and splits[axis].stages:
+                message = f"`experts={axis}`: `{axis}` splits the layers, and no device has the tokens of another layer"
+                complaints.append((message, "name axes that split the batch, tokens or the hidden dimension"))
+            if axis in group.partial or axis == group.tied:
+                other = "partial" if axis in group.partial else "tied"
+                message = f"`experts={axis}` and `{other}={axis}`: of its own experts a device finds the whole gradient"
+                complaints.append((message, f"leave `{other}={axis}` out"))
         for message, help in complaints:
             problems.add("PP303", f"`{group.name}` says {message}", place=group.place, help=help)
 

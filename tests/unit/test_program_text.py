@@ -267,6 +267,11 @@ def test_only_what_a_loop_walks_over_is_counted() -> None:
         ("tp", "whole=tp", "slices of matrices"),
         ("dp", "whole=dp", ""),
         ("cp", "whole=cp", ""),
+        ("dp", "experts=dp", ""),
+        ("cp", "experts=cp", ""),
+        ("pp", "experts=pp", "no device has the tokens of another layer"),
+        ("tp", "experts=tp, partial=tp", "finds the whole gradient"),
+        ("cp", "experts=cp, partial=cp", "finds the whole gradient"),
     ],
 )
 def test_an_option_of_a_group_goes_with_what_its_axis_splits(axis: str, option: str, told: str) -> None:
@@ -282,6 +287,12 @@ def test_an_option_of_a_group_goes_with_what_its_axis_splits(axis: str, option: 
     assert told in problem.message
     assert problem.place is not None
     assert (problem.code, problem.place.line, bool(problem.help)) == ("PP303", 4, True)
+
+
+@pytest.mark.parametrize("option", ["partial", "experts", "whole"])
+def test_an_option_of_a_group_names_an_axis_once(option: str) -> None:
+    with pytest.raises(InputError, match=f"names `cp` twice in `{option}=`"):
+        read(f'mesh(cp)\nsplits(cp="sequence")\ngroup(some, P, {option}="cp cp")\nx = data()\n')
 
 
 def test_of_experts_that_nothing_places_no_step_is_spoken_of() -> None:
