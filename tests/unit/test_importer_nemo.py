@@ -29,7 +29,7 @@ from megatron.bridge.training.mixed_precision import bf16_mixed, bf16_with_fp8_c
 def recipe():
     cfg = {base}()
     cfg.model = AutoBridge.from_hf_pretrained("a/b").to_megatron_provider(load_weights=False)
-    cfg.model.seq_length = 4096
+    cfg.model.seq_length = cfg.dataset.seq_length = 4096
 {body}    return cfg
 """
 NEMO = """
@@ -278,6 +278,7 @@ def test_what_is_not_known_is_another_step(bridge, said: str, name: str) -> None
         ("cfg.peft = Canonical()", "`Canonical`: what is trained"),
         ("cfg.model.tensor_model_parallel_size = 5", "no multiple of"),
         ("cfg.mixed_precision.fp32 = True", "the types that all is held in are not read"),
+        ("cfg.model.seq_length = 8192", "samples have 4096 tokens, and the model is made for 8192"),
         ("cfg.train = 'abc'", "`train` is no object whose settings are followed"),
         ("cfg.ddp.use_megatron_fsdp = True; cfg.ddp.megatron_fsdp_version = 2", "clips no gradients"),
         (
@@ -292,6 +293,24 @@ def test_what_a_recipe_leaves_open_or_does_otherwise_is_refused(bridge, said: st
         bridge(said)
     assert any(message in d.message for d in refused.value.diagnostics), [d.message for d in refused.value.diagnostics]
     assert all(d.help for d in refused.value.diagnostics)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("cfg.model.calculate_per_token_loss = True", ""),
+        ("cfg.model.calculate_per_token_loss = False", "parts of a sequence may have no answers"),
+        ("cfg.model.calculate_per_token_loss = True; cfg.ddp.average_in_collective = True", "gradients are divided in the collective"),
+    ],
+)
+def test_answers_that_are_split_over_devices(bridge, said: str, message: str) -> None:
+    body = ("cfg.model.context_parallel_size = 2", *said.split("; "))
+    if not message:
+        assert "cp(cp=2)" in bridge(*body, base="_sft_common").expression
+        assert "cp(cp=2)" in bridge(body[0]).expression  # where every token counts
+        return
+    with pytest.raises(InputError, match=message):
+        bridge(*body, base="_sft_common")
 
 
 def test_a_mark_of_utf_8_is_python_s(tmp_path: Path) -> None:

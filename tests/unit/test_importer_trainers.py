@@ -127,7 +127,7 @@ _OPEN = {"freeze_vision_tower", "freeze_multi_modal_projector"}
 #: Facts that a reader puts beside the table of its system.
 OF_READERS = {
     "maxtext": ("cp", "precision", "ends"),
-    "peft": ("few_bits", "names_nothing"),
+    "peft": ("few_bits", "names_nothing", "is_lora"),
     "verl": ("backend", "critic", "m", "said_size"),
     "automodel": ("adapters", "kind", "tp", "cp", "pp", "ep", "rep", "kept", "several", "types", "order", "update", "loss"),
 }
@@ -326,6 +326,14 @@ def test_what_peft_reads_otherwise_or_stops_at_is_refused(said: dict[str, Any], 
     with pytest.raises(InputError, match=message) as refused:
         written(json.dumps(ADAPTER | said), None, "peft")
     assert len(refused.value.diagnostics) == 1
+
+
+def test_a_type_in_small_letters_is_no_type_of_peft() -> None:
+    for name, message in (("lora", "its types are in capitals"), ("ia3", "no adapter of low rank")):
+        with pytest.raises(InputError, match=message) as refused:
+            written(json.dumps(ADAPTER | {"peft_type": name}), None, "peft")
+        assert len(refused.value.diagnostics) == 1
+        assert ('"LORA"' in refused.value.diagnostics[0].help) == (name == "lora")
 
 
 def test_an_adapter_that_is_merged_is_the_model_s() -> None:

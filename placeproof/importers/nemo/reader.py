@@ -59,6 +59,9 @@ _DDP = "trainer.strategy.ddp"
 _EXPERTS = ("Mixtral", "MoE", "DeepSeekV", "Llama4", "GPTOSS", "_A", "OlMoE")
 #: Classes of samples of which every token counts, and callbacks that change nothing of a step.
 _EVERY_TOKEN = ("GPTDatasetConfig", "MockGPTDatasetConfig", "MockDataModule", "PreTrainingDataModule")
+#: Classes of samples of Megatron-Bridge: of answers, and those that have to be as long as the model's.
+_TUNED = ("GPTSFTDatasetConfig", "DirectHFSFTDatasetConfig", "EnergonDatasetConfig", "MockVLMSFTDatasetConfig")
+_SIZED = ("GPTDatasetConfig", *_TUNED)
 _CALLBACKS = ("TimingCallback", "GarbageCollectionCallback", "MegatronCommOverlapCallback", "PreemptionCallback", "NsysCallback")
 _ADAPTERS = {"LoRA": "", "DoRA": "trains the lengths of columns, too, by which weights are divided: more than adapters is held"}
 
@@ -73,6 +76,9 @@ def read(document: Recipe, world: int | None, problems: Problems) -> Imported:
     _check_classes(reader, document)
     known_ = Known(reader, meaning("nemo"))
     known_.put("strange", any(one not in _CALLBACKS for one in reader.found.get("trainer.callbacks") or ()))
+    samples = document.classes.get("dataset", "")
+    known_.put("sized", samples.endswith(_SIZED))
+    known_.put("tuned", samples.endswith(_TUNED))
     known_.derive()
     known_.check()
     if problems.found:

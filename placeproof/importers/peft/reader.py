@@ -31,6 +31,7 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     step = Imported(system="peft", source=document.source, expression="", readings=())
     few_bits = _FEW_BITS.search(str(run.get("base_model_name_or_path") or "")) is not None
     said = document.data.get("target_modules")
+    is_lora = str(run.get("peft_type")).upper() == "LORA"
     names_nothing = isinstance(said, list) and set(map(str, said)) <= {"all-linear"}
     imported = adapted(run, step, "peft_type", "r", "target_modules")
-    return finished(run, imported, meaning("peft"), few_bits=few_bits, names_nothing=names_nothing)
+    return finished(run, imported, meaning("peft"), few_bits=few_bits, names_nothing=names_nothing, is_lora=is_lora)
