@@ -127,7 +127,7 @@ _OPEN = {"freeze_vision_tower", "freeze_multi_modal_projector"}
 #: Facts that a reader puts beside the table of its system.
 OF_READERS = {
     "maxtext": ("cp", "precision", "ends"),
-    "peft": ("few_bits", "names_nothing", "is_lora"),
+    "peft": ("few_bits", "names_nothing", "one_text", "is_lora"),
     "verl": ("backend", "critic", "m", "said_size"),
     "automodel": ("adapters", "kind", "tp", "cp", "pp", "ep", "rep", "kept", "several", "types", "order", "update", "loss"),
 }
@@ -297,11 +297,24 @@ ADAPTER = {"peft_type": "LORA", "r": 8, "target_modules": ["q_proj", "v_proj"]}
         ({"use_dora": True}, "lora(rank=8, targets=qv)", [], ["use_dora"]),
         ({"use_dora": False, "use_qalora": False, "lora_bias": False}, "lora(rank=8, targets=qv)", [], []),
         ({"lora_bias": True}, "lora(rank=8, targets=qv)", ["lora_bias"], []),
+        ({"lora_bias": True, "init_lora_weights": False}, "lora(rank=8, targets=qv)", ["lora_bias"], []),
+        ({"target_modules": "all-linear", "layers_to_transform": None}, "lora(rank=8)", [], []),
+        (
+            {"layers_pattern": "layers", "layers_to_transform": [0, 1]},
+            "lora(rank=8, targets=qv)",
+            ["layers_pattern", "layers_to_transform"],
+            [],
+        ),
+        ({"init_lora_weights": "loftq", "loftq_config": {"loftq_bits": 4}}, "lora(rank=8, targets=qv)", [], []),
         ({"target_modules": "ALL-LINEAR"}, "lora(rank=8)", [], []),
         ({"target_modules": ["ALL", "q_proj"]}, "lora(rank=8)", ["target_modules"], []),
         ({"target_modules": [], "target_parameters": ["experts.gate"]}, "lora(rank=8)", ["target_parameters"], []),
         ({"init_lora_weights": "eva"}, "lora(rank=8, targets=qv)", ["init_lora_weights"], []),
         ({"init_lora_weights": "eva", "eva_config": {"rho": 2.0}}, "lora(rank=8, targets=qv)", ["eva_config"], []),
+        ({"kasa_config": {}}, "lora(rank=8, targets=qv)", [], ["kasa_config"]),
+        ({"velora_config": {}}, "lora(rank=8, targets=qv)", [], ["velora_config"]),
+        ({"monteclora_config": {}}, "lora(rank=8, targets=qv)", [], ["monteclora_config"]),
+        ({"kasa_config": None, "loftq_config": {}}, "lora(rank=8, targets=qv)", [], []),
         ({"init_lora_weights": "gaussian"}, "lora(rank=8, targets=qv)", [], []),
     ],
 )
@@ -320,6 +333,11 @@ def test_what_peft_makes_of_a_value(said: dict[str, Any], factor: str, not_model
         ({"lora_bias": "True"}, "`lora_bias` is"),
         ({"target_modules": []}, "peft stops"),
         ({"target_modules": ["all-linear"]}, "peft stops"),
+        ({"lora_bias": True, "use_dora": True}, "adapters with biases go with neither"),
+        ({"lora_bias": True, "init_lora_weights": "pissa"}, "adapters with biases go with neither"),
+        ({"target_modules": "all-linear", "layers_to_transform": 0}, "`layers_to_transform` says of layers"),
+        ({"layers_pattern": "layers"}, "nothing says which have adapters"),
+        ({"init_lora_weights": "loftq"}, "`loftq` asks for"),
     ],
 )
 def test_what_peft_reads_otherwise_or_stops_at_is_refused(said: dict[str, Any], message: str) -> None:

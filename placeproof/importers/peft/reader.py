@@ -34,4 +34,5 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     is_lora = str(run.get("peft_type")).upper() == "LORA"
     names_nothing = isinstance(said, list) and set(map(str, said)) <= {"all-linear"}
     imported = adapted(run, step, "peft_type", "r", "target_modules")
-    return finished(run, imported, meaning("peft"), few_bits=few_bits, names_nothing=names_nothing, is_lora=is_lora)
+    facts = {"few_bits": few_bits, "names_nothing": names_nothing, "one_text": isinstance(said, str), "is_lora": is_lora}
+    return finished(run, imported, meaning("peft"), **facts)
