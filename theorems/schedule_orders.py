@@ -263,6 +263,17 @@ def kept_in(s, w, u, m, M_B, M_W):
     return waiting(s, w, m) * (M_B - M_W) + waiting(s, w + u, m) * M_W
 
 
+@theorem(expect=Proved(), cite="qi2024zerobubble")
+def more_micro_batches_keep_more(a: Real, b: Real, M: NonNegative):
+    """Of tensors of one size, more of them take more."""
+    return holds(a * M <= b * M, given=[a <= b])
+
+
+more_micro_batches_keep_more.control(
+    "they take less", lambda a, b, M: holds(b * M <= a * M, given=[a <= b]), refuted_at={"a": 0, "b": 1, "M": 1}
+)
+
+
 @theorem(expect=Proved(), cite="qi2024zerobubble", level=1)
 def what_split_backwards_keep(s: Natural, w: Natural, u: Natural, m: Integer, M_B: Real, M_W: NonNegative):
     """A stage that begins with w F, and puts off u W, keeps M_B for min(m, w + 1) micro-batches, and M_W for those of min(m, w + u + 1)
@@ -270,6 +281,7 @@ def what_split_backwards_keep(s: Natural, w: Natural, u: Natural, m: Integer, M_
     """
     most = minimum(m, w + 1) * (M_B - M_W) + minimum(m, w + u + 1) * M_W
     lemmas = [passes_wait_for_those_that_are_put_off.at(s=s, u=a, m=m) for a in (w, w + u)]
+    lemmas += [more_micro_batches_keep_more.at(a=waiting(s, a, m), b=minimum(m, a + 1), M=M) for a, M in ((w, M_B - M_W), (w + u, M_W))]
     return holds(
         kept_in(s, w, u, m, M_B, M_W) <= most, kept_in(m - 1, w, u, m, M_B, M_W) == most, given=[m >= 1, M_W <= M_B], lemmas=lemmas
     )
