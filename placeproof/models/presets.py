@@ -70,6 +70,7 @@ def _model(table: Table, options: dict[str, str], *, folder: Path | None) -> Mod
     made: Family = table.sound(read.pop("family"))
     del read["hub"]
     table.table("sizes").known(made.symbols, f"symbol of family `{made.name}`")
+    table.table("options").known(made.options, f"option of family `{made.name}`")
     table.problems.raise_if_any()
     note = " ".join(text for text in (made.note, read.pop("note")) if text)
     return build(made, note=note, **{**read, "options": {**read["options"], **options}})

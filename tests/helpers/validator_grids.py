@@ -214,11 +214,6 @@ GRIDS: dict[str, Grid] = {
                     right="importer",
                     why="0.3.0 rounds the number of copies of an expert down, and fails when it makes the mesh",
                 ),
-                Explained(
-                    where=lambda c: c["ep"] > 1 and titan(c)["dp_shard"] % c["ep"] != 0,
-                    right="validator",
-                    why="no strategy has experts over the devices of tensor or context parallelism",
-                ),
             ),
         ),
         Grid(
