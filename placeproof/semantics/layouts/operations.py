@@ -156,7 +156,7 @@ def _gathered(call: Call, operands: Sequence[Layout]) -> Layout:
 def _swapped(call: Call, operands: Sequence[Layout]) -> Layout:
     """Whole along the dimensions that the axes split, and split along others."""
     (value,) = operands
-    if any(axis in value.split.get(dim, ()) for axis, dim in call.cuts):
+    if not call.cuts or any(dim not in value.dims or axis in value.split.get(dim, ()) for axis, dim in call.cuts):
         raise MisfitError("`all_to_all` needs `dim=`, a dimension of its operand that is not split over its axis")
     return _part(call, [_gathered(call, operands)])
 
