@@ -1008,8 +1008,8 @@ def test_words_of_forms_refuse_what_is_not_there() -> None:
         (lambda: algorithm("all_reduce", "halving_doubling").in_all(3), "none of these groups"),
         (lambda: crossover("all_reduce", "ring", "hierarchical"), "no one size"),
         (lambda: collective("gossip"), "all_reduce"),
-        (lambda: operations("mlp"), "no model has a block"),
-        (lambda: values_of("mlp"), "no model has a block"),
+        (lambda: operations("mixer"), "no model has a block"),
+        (lambda: values_of("mixer"), "no model has a block"),
     ):
         with pytest.raises(StatementError, match=words):
             ask()
