@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from placeproof.importers import SYSTEMS
+
 if TYPE_CHECKING:
     from placeproof.semantics.judge.model import JudgedModel
 
@@ -91,20 +93,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--shards": ("dp=2:1:1", "dp=0.5,0.5", "dp=0.3x2,0.1x4"),
     "--shapes": ("transformer(layers=2, hidden=32, heads=4, ffn=64, vocab=64, batch=4, tokens=16)", "s.toml", "config.json"),
     "--of": ("fsdp(4)", "zero3", "ddp(2)"),
-    "--from": (
-        "megatron",
-        "deepspeed",
-        "accelerate",
-        "torchtitan",
-        "transformers",
-        "llamafactory",
-        "axolotl",
-        "verl",
-        "automodel",
-        "peft",
-        "nemo",
-        "maxtext",
-    ),
+    "--from": tuple(SYSTEMS),
     "--as": ("megatron", "deepspeed", "accelerate", "torchtitan", "axolotl"),
     "--for-all": ("N_dp >= 2", "m == 4", "N >= 1"),
     "--without": ("separable-loss", "equal-token-counts"),

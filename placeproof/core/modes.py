@@ -45,6 +45,11 @@ class Mode:
         """Whether each device owns one part of the state, on the device or on the host."""
         return Share.PART in (self.device, self.host)
 
+    @property
+    def stays_split(self) -> bool:
+        """Whether a device has its part alone, at every time: nothing is gathered for use."""
+        return self.device is Share.PART and not self.gathers
+
     def __str__(self) -> str:
         return self.symbol
 

@@ -216,6 +216,12 @@ def misplaced(experts: int | None, devices: int | None, **others: int | None) ->
     return message, f"take a divisor of {devices}"
 
 
+def balance_unsaid() -> Reading:
+    """What a file does not say of experts, and their model does."""
+    note = "not said; the model decides whether a loss, or a bias of the router, evens out what experts get over the whole batch"
+    return Reading(name="experts", value="?", role=Role.ANOTHER_STEP, note=note)
+
+
 def clips(limit: float | None) -> bool:
     """Whether a trainer scales gradients by their norm: the frameworks do where they are told a limit above 0, infinity too."""
     return limit is not None and limit > 0

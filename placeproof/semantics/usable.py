@@ -142,16 +142,10 @@ def _experts_lie(strategy: Strategy) -> Iterator[Diagnostic]:
                 "place parameters, gradients and optimizer of `expert` `S` on an axis that splits the batch, tokens or the hidden dimension"
             )
             yield _bad(message, help)
-        elif axis.splits.matrices and not _splits_tokens(strategy, axis):
+        elif axis.splits.matrices and not strategy.mode(ACTIVATIONS, name, OUTER).stays_split:  # tokens lie whole outside parallel regions
             message = f"each device of `{name}` has all tokens, and would send them to the experts of the others once more"
             yield _bad(message, "compose it with `sp`, so that each has tokens of its own")
     yield from _beside_experts(strategy)
-
-
-def _splits_tokens(strategy: Strategy, axis: Axis) -> bool:
-    """Whether activations outside parallel regions lie in parts over an axis that splits the hidden dimension."""
-    mode = strategy.mode(ACTIVATIONS, axis.name, OUTER)
-    return mode.device is Share.PART and not mode.gathers
 
 
 def _beside_experts(strategy: Strategy) -> Iterator[Diagnostic]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from placeproof.cli.main import run
+from placeproof.importers import SYSTEMS
 from placeproof.models import load, presets
 from placeproof.programs import Program
 from placeproof.semantics.catalogue import compositions, variants
@@ -24,19 +25,6 @@ HERE = Path(__file__).parents[1]
 STORED = HERE / "data" / "snapshots.json"
 #: How each kind of model is laid out: one with experts on an axis of theirs, too.
 DENSE, EXPERTS = "hsdp(2, 2) * tp(2) * sp * cp(2) * pp(2)", "zero1(4) * ep(4) * tp(2) * sp * pp(2)"
-SYSTEMS = (
-    "accelerate",
-    "deepspeed",
-    "megatron",
-    "torchtitan",
-    "transformers",
-    "llamafactory",
-    "axolotl",
-    "verl",
-    "automodel",
-    "peft",
-    "maxtext",
-)
 #: What a document says of the machine and the clock.
 _PASSING = frozenset({"milliseconds", "seconds", "version"})
 
@@ -49,12 +37,11 @@ def commands() -> Iterator[tuple[str, ...]]:
     yield from (("derive", text) for text, program in variants() if isinstance(program, Program) and "*" not in text)
     for name in presets():
         yield "derive", EXPERTS if "experts" in load(name).dimensions else DENSE, "--model", name
-    for system in SYSTEMS:
-        folder = HERE / "configs" / system
+    for folder in (HERE / "configs" / system for system in SYSTEMS if (HERE / "configs" / system / "expected.json").exists()):
         for name, expected in json.loads((folder / "expected.json").read_text(encoding="utf-8")).items():
             world = expected.get("world")
             more = ("--world", str(world)) if world else ()
-            yield "derive", f"configs/{system}/{name}", "--from", system, *more
+            yield "derive", f"configs/{folder.name}/{name}", "--from", folder.name, *more
 
 
 def document(command: tuple[str, ...]) -> dict[str, Any]:

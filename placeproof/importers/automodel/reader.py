@@ -17,7 +17,7 @@ from placeproof.importers.asked import Known
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Field, Reader
 from placeproof.importers.fsdp import ADAM, in_types, on_host
-from placeproof.importers.imported import Imported, Reading, Role, Sharing, expression, in_shards, misplaced, over_axes
+from placeproof.importers.imported import Imported, Reading, Role, Sharing, balance_unsaid, expression, in_shards, misplaced, over_axes
 from placeproof.importers.meaning import meaning
 from placeproof.importers.settings import settings
 from placeproof.importers.transformers.training import TYPES
@@ -84,7 +84,7 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
         expression=expression([*step, *adapters.items()]),
         readings=(
             *known.readings(),
-            *_experts(facts),
+            *([balance_unsaid()] if facts.ep > 1 else ()),
             *(_of_adapters(reader) if adapters else ()),
             *known.unsaid("clip_grad_norm.max_norm", "model.torch_dtype"),
         ),
@@ -262,14 +262,6 @@ def _check_experts(reader: Reader, facts: Facts) -> None:
         reader.refuse(name, "experts over devices beside tensor parallelism are not read from here", "ask about the strategy itself")
     else:
         reader.note(name, f"{Sharing(rest=facts.ep).note('the shards')}; one gathered unit is counted", told=True)
-
-
-def _experts(facts: Facts) -> tuple[Reading, ...]:
-    """What the file does not say of experts, and their model does."""
-    if facts.ep == 1:
-        return ()
-    note = "not said; the model decides whether a loss, or a bias of the router, evens out what experts get over the whole batch"
-    return (Reading(name="experts", value="?", role=Role.ANOTHER_STEP, note=note),)
 
 
 def _adapters(reader: Reader) -> bool:

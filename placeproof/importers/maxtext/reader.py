@@ -15,7 +15,7 @@ from placeproof.importers.asked import Known
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
 from placeproof.importers.fsdp import ADAM
-from placeproof.importers.imported import Imported, Reading, Role, clips, expression, in_shards, over_axes, unless_usual
+from placeproof.importers.imported import Imported, Reading, balance_unsaid, clips, expression, in_shards, over_axes, unless_usual
 from placeproof.importers.meaning import meaning
 from placeproof.importers.settings import settings
 from placeproof.importers.transformers.training import TYPES
@@ -167,5 +167,4 @@ def _unsaid(reader: Reader, degrees: Degrees) -> list[Reading]:
     """What the model's own file says."""
     if degrees.expert == 1 and not any(reader.said(name) for name in ("num_experts", "capacity_factor")):
         return []
-    note = "not said; the model decides whether a loss, or a bias of the router, evens out what experts get over the whole batch"
-    return [Reading(name="experts", value="?", role=Role.ANOTHER_STEP, note=note)]
+    return [balance_unsaid()]

@@ -11,7 +11,7 @@ from placeproof.core.diagnostics import Problems
 from placeproof.importers.adapters import lora
 from placeproof.importers.asked import Known
 from placeproof.importers.fields import Field, Reader
-from placeproof.importers.imported import Imported, Reading, Role, expression
+from placeproof.importers.imported import Imported, Reading, Role, balance_unsaid, expression
 from placeproof.importers.meaning import meaning
 from placeproof.importers.megatron.handed import Arguments
 from placeproof.importers.megatron.handed import read as read_arguments
@@ -28,7 +28,6 @@ _OTHERWISE = {
     "microbatch_group_size_per_vp_stage": "microbatch_group_size_per_virtual_pipeline_stage",
     "num_layers_in_first_pipeline_stage": "decoder_first_pipeline_num_layers",
     "num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers",
-    "pipeline_model_parallel_layout": "pipeline_model_parallel_layout",
     "num_moe_experts": "num_experts",
     "fp8": "fp8_format",
     "fp4": "fp4_format",
@@ -57,11 +56,12 @@ _NO_DROPOUT = (
 )
 _DDP = "trainer.strategy.ddp"
 _EXPERTS = ("Mixtral", "MoE", "DeepSeekV", "Llama4", "GPTOSS", "_A", "OlMoE")
-#: Classes of samples of which every token counts, and callbacks that change nothing of a step.
+#: Classes of samples of which every token counts.
 _EVERY_TOKEN = ("GPTDatasetConfig", "MockGPTDatasetConfig", "MockDataModule", "PreTrainingDataModule")
 #: Classes of samples of Megatron-Bridge: of answers, and those that have to be as long as the model's.
 _TUNED = ("GPTSFTDatasetConfig", "DirectHFSFTDatasetConfig", "EnergonDatasetConfig", "MockVLMSFTDatasetConfig")
 _SIZED = ("GPTDatasetConfig", *_TUNED)
+#: Callbacks that change nothing of a step.
 _CALLBACKS = ("TimingCallback", "GarbageCollectionCallback", "MegatronCommOverlapCallback", "PreemptionCallback", "NsysCallback")
 _ADAPTERS = {"LoRA": "", "DoRA": "trains the lengths of columns, too, by which weights are divided: more than adapters is held"}
 
@@ -206,8 +206,7 @@ def _of_the_model(reader: Reader, document: Recipe) -> Iterator[Reading]:
         yield Reading(name="model", value=name, role=Role.ANOTHER_STEP, note=note)
     moe = any(path.rpartition(".")[2].startswith("moe_") for path in reader.found)
     if moe or (_said(reader, "expert_model_parallel_size") or 1) > 1 or any(word in name for word in _EXPERTS):
-        note = "not said; the model decides whether a loss, or a bias of the router, evens out what experts get over the whole batch"
-        yield Reading(name="experts", value="?", role=Role.ANOTHER_STEP, note=note)
+        yield balance_unsaid()
 
 
 def _with_tokens(reader: Reader, imported: Imported, document: Recipe) -> Imported:

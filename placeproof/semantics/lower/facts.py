@@ -188,7 +188,7 @@ class Facts:
     @cached_property
     def sequence_parallel(self) -> bool:
         """Whether activations outside parallel regions are split over the hidden axis."""
-        return self._outer is not None and self._outer.device is Share.PART and not self._outer.gathers
+        return self._outer is not None and self._outer.stays_split
 
     @cached_property
     def norms_each(self) -> bool:

@@ -37,9 +37,7 @@ class Groups:
             case "part":
                 return self._cut(call, x)
             case "all_gather":
-                for axis in reversed(call.axes):
-                    x = self._whole(call, x, axis, active)
-                return x
+                return self._whole_over_all(call, x, active)
             case "all_to_all" if len(call.axes) > 1:
                 return self._other_parts(call, x, active)
             case "all_to_all":
@@ -84,6 +82,12 @@ class Groups:
             number, coordinates[axis] = divmod(number, self.arrays.degrees[axis])
         return coordinates
 
+    def _whole_over_all(self, call: Call, x: Held, active: Array) -> Held:
+        """What all devices of the group have, along the dimensions that are cut there."""
+        for axis in reversed(call.axes):
+            x = self._whole(call, x, axis, active)
+        return x
+
     def _whole(self, call: Call, x: Held, axis: str, active: Array) -> Held:
         """What all devices along an axis have, along the one dimension that is cut there."""
         cut = x.split_by(axis)
@@ -114,9 +118,7 @@ class Groups:
         """Whole along the dimensions that are cut along several axes, and cut along others: each device of the group has sent all."""
         if any(self.arrays.degrees[axis] > 1 and axis in x.split.get(dim, ()) for axis, dim in call.cuts):
             raise NotComputedError("this all-to-all")
-        for axis in reversed(call.axes):
-            x = self._whole(call, x, axis, active)
-        return self._cut(call, x)
+        return self._cut(call, self._whole_over_all(call, x, active))
 
     def _other_part(self, call: Call, x: Held, active: Array) -> Held:
         """Whole along the dimension that is cut along the axis, and cut along another one."""
