@@ -23,6 +23,7 @@ from placeproof.programs import Program, check, parse, read, render
 from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.semantics.composition.decide import composed
 from placeproof.semantics.judge.model import judge_linked
+from placeproof.semantics.judge.refine import differences, refine
 from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.linked import link, read_linked, render_linked
 from placeproof.semantics.lower import lower
@@ -616,3 +617,12 @@ def test_experts_over_the_hidden_axis_leave_activations_as_they_are(more: str) -
     assert beside.memory["activations"] == over.memory["activations"]
     assert beside.memory["transient"] == over.memory["transient"]
     assert beside.by_axis.get("pp") == over.by_axis.get("pp")
+
+
+def test_steps_whose_experts_lie_over_other_devices_are_told_apart() -> None:
+    """Each expert whole on a device of tensor parallelism, or a slice of each: states lie `S` there in both."""
+    over, beside = (lower(parse_strategy(f"tp * sp * {text}")) for text in ("ep * ep(tp)", "ep"))
+    assert [(d.part, d.group, d.left, d.right) for d in differences(over, beside)] == [("experts", "expert", "ep, tp", "ep")]
+    assert differences(over, lower(parse_strategy("ep(tp) * ep * sp * tp"))) == ()
+    found = refine(over, beside)
+    assert found.word == "differs, and both are proved"

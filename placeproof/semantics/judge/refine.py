@@ -32,6 +32,7 @@ PARTS = {
     "reference": "what one device does besides",
     "parameters": "the parameters lie",
     "optimizer": "the optimizer state lies",
+    "experts": "tokens are sent to experts over",
     "sent": "before forward, parameters are sent to all over",
     "same": "samples are sent to all over",
     "forward": "forward gathers parameters over",
@@ -209,6 +210,7 @@ class _Reader:
                     self._put(state, axes, self.groups if placed.group is None else [placed.group], placed.place)
         self._put("without", frozenset(self.program.without), self.groups, None)
         for group in self.program.groups:
+            self._put("experts", frozenset(group.experts), [group.name], group.place)
             self._put("reference", self._alone(group), [group.name], group.place if group.update or group.frozen else None)
         for event in self.trace.events:
             first = walked(event.loops) == "first" or any(v.index is not None and v.index.var is None for v in event.operands)
