@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, settings
 from verdict_counts import COUNTS
 
 settings.register_profile(
-    "default", deadline=None, max_examples=30, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]
+    "default", deadline=None, max_examples=20, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("nightly", deadline=None, max_examples=2_000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("PLACEPROOF_PROFILE", "default"))

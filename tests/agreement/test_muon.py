@@ -104,7 +104,7 @@ def test_many_things_can_be_wrong() -> None:
     assert len(wrong) > 3 * len(STEPS)
 
 
-@pytest.mark.parametrize("text", STEPS)
+@pytest.mark.parametrize("text", sample(list(STEPS), lambda text: {STEPS[text], *text.split(" * ")[1:]}))
 def test_parts_that_are_whole_matrices_need_no_exchange_but_over_the_hidden_axis(text: str) -> None:
     program = stepped(text, "owned")
     assert gathers(program) == set(STEPS[text].split()) & {"tp"}

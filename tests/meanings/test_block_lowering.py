@@ -80,7 +80,7 @@ EXPERTS = tuple(name for name in BLOCKS if "moe" in name)
 
 #: What differs most is proved, and run without each of its collectives, each time; everything is every night.
 OFTEN = {"models/attention_flash": ("cp", "ulysses"), "models/moe": ("ep", "ep * sp")} | {
-    name: ("tp", "sp", "dp * cp * ep * sp") for name in BLOCKS if name not in (*ATTENTION, *EXPERTS)
+    name: ("tp", "sp", *(() if "tied_capped" in name else ("dp * cp * ep * sp",))) for name in BLOCKS if name not in (*ATTENTION, *EXPERTS)
 }
 #: Proofs of minutes, and runs of hours.
 LONGEST = {"models/attention_latent": ("sp", "cp", "ulysses")}

@@ -12,6 +12,7 @@ import pytest
 from compositions import compositions, mutants, mutated
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import pairs, sample
 
 from placeproof.programs import Do, For, If, Program, read, statements
 from placeproof.semantics.lower import lower
@@ -34,8 +35,9 @@ def setup_for(program: Program, *, degree: int = 2, microbatches: int = 2, units
     )
 
 
-@pytest.mark.parametrize("subject", compositions())
+@pytest.mark.parametrize("subject", sample(compositions(), pairs))
 def test_lowered_programs_train_what_one_device_trains(subject: str) -> None:
+    """At night each composition, else each two strategies and each option in one."""
     program = lower(parse_strategy(subject))
     assert run(program, setup_for(program)) is None
 

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import pytest
 import sympy
+from samples import NIGHTLY
 
 import placeproof
 from placeproof import schedules
@@ -199,8 +200,10 @@ def kept_by(order: schedules.order.Order, sizes: list[tuple[Fraction, Fraction]]
     return most
 
 
-@pytest.mark.parametrize("sharing", ["", " * tp(2) * sp", " * checkpoint"])
-@pytest.mark.parametrize(("name", "v"), DIVIDES)
+SHARING = [(name, v, more) for name, v in DIVIDES for more in ("", " * tp(2) * sp", " * checkpoint")]
+
+
+@pytest.mark.parametrize(("name", "v", "sharing"), SHARING if NIGHTLY else SHARING[::2])
 def test_what_a_device_keeps_is_what_the_order_of_its_passes_keeps(name: str, v: int | None, sharing: str) -> None:
     """The first run has the embedding, the last one the head; and what waits for W may be more than what waited for B."""
     p, m, schedule = 4, 8, schedules.load(name)

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 from compositions import compositions, mutants, mutated
-from samples import parts, sample
+from samples import NIGHTLY, parts, sample
 
 import placeproof
 from placeproof.programs import Program, read
@@ -27,8 +27,8 @@ from placeproof.strategies import names, parse_strategy, template
 
 @pytest.mark.parametrize("subject", sample(compositions(), parts))
 def test_every_composition_is_proved(subject: str) -> None:
-    """Each at night, else each strategy and option in one: `test_conditions.py` proves the obligations of each pair,
-    and `test_lowering_is_correct.py` runs each composition."""
+    """Each at night, else each strategy and option in one: `theorems/catalogue.py` proves each pair, and `test_lowering_is_correct.py` runs
+    each two strategies."""
     judged = judge(lower(parse_strategy(subject)))
     assert judged.word == "proved", judged.about
     conditions = {s.obligation.condition for s in judged.settled}
@@ -50,8 +50,9 @@ def test_strategies_that_are_composed_share_all_axes_but_those_of_samples(count:
         assert all(axis == shown for axis, shown in others), combination
 
 
-@pytest.mark.parametrize(("subject", "mutation"), mutated())
+@pytest.mark.parametrize(("subject", "mutation"), mutated()[:: 1 if NIGHTLY else 2])
 def test_taking_any_collective_away_refutes(subject: str, mutation: str) -> None:
+    """By day every second; `test_lowering_is_correct.py` runs all of them."""
     mutant = next(p for name, p in mutants(lower(parse_strategy(subject))) if name == mutation)
     judged = judge(mutant)
     assert judged.word == "refuted"

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import NIGHTLY, sample
 from validator_grids import GRIDS
 from validator_record import ACCEPTED, Grid, compared, packed, record, unpacked
 
@@ -74,18 +75,29 @@ def importer_accepts(grid: Grid) -> Callable[[Mapping[str, object]], bool | None
     return one
 
 
+def tried(grid: Grid, every: list[tuple[Mapping[str, object], str]]) -> list[int]:
+    """Numbers of configurations: at night all; by day three hundred at equal distances, and one of each verdict and reason."""
+
+    def kinds(n: int) -> set[object]:
+        config, verdict = every[n]
+        return {verdict, (verdict == ACCEPTED, next((e.why for e in grid.imported if e.where(config)), ""))}
+
+    return sorted({*sample(range(len(every)), kinds), *range(0, len(every), max(1, len(every) // 300))})
+
+
 @pytest.mark.parametrize("name", [g.name for g in GRIDS.values() if g.text is not None])
 def test_importers_take_what_validators_take(name: str) -> None:
     grid, used, compared_with = GRIDS[name], set(), 0
     accepts = importer_accepts(grid)
-    for config, verdict in zip(grid.configs(), unpacked(RECORD["grids"][name]["verdicts"]), strict=True):
+    every = list(zip(grid.configs(), unpacked(RECORD["grids"][name]["verdicts"]), strict=True))
+    for config, verdict in [every[n] for n in tried(grid, every)]:
         ours = accepts(config)
         compared_with += ours is not None
         if ours is not None and ours != (verdict == ACCEPTED):
             reasons = [e.why for e in grid.imported if e.where(config)]
             assert reasons, (config, verdict)
             used |= {reasons[0]}
-    assert used == {e.why for e in grid.imported}
+    assert used == {e.why for e in grid.imported} or not NIGHTLY, "a reason that none has"
     assert compared_with >= 100
 
 

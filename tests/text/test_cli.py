@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import sympy
+from samples import NIGHTLY
 
 import placeproof
 from placeproof.cli.listing import KINDS
@@ -220,7 +221,7 @@ def test_compare(capsys: pytest.CaptureFixture[str]) -> None:
 def test_whatever_is_listed_is_explained(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     listed = out(capsys, "list", kind).splitlines()
     assert listed
-    for line in listed:
+    for line in listed[:: 1 if NIGHTLY or kind != "schedules" else 3]:  # beside a schedule's forms theorems are tried
         name = line.split()[0].split("(")[0]
         name = "N_dp" if name == "N_<axis>" else name
         assert name in out(capsys, "explain", name)

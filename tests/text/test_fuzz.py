@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FUZZ = ROOT / "nightly" / "fuzz.py"
-COUNT = 132
+COUNT = 66
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="limits are set as Linux counts memory")
 

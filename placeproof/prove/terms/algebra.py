@@ -196,7 +196,7 @@ def renamings(binders: Sequence[Var], parts: Iterable[Poly], height: int) -> Ite
     """Canonical names for what is bound, in each order that matters, and what they take the place of. ``parts``: of the body."""
     for order in _orders(binders, parts):
         names = _canonical_names(order, height)
-        yield tuple(sorted(names)), {b.name: n for b, n in zip(order, names, strict=True)}
+        yield tuple(sorted(names)), {b.name: n for b, n in zip(order, names, strict=True) if b.name != n.name}
 
 
 #: How many orders are tried.
