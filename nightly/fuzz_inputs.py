@@ -31,7 +31,7 @@ WORDS = (
 OPTIONS: dict[str, tuple[str, ...]] = {
     "derive": (
         *("--set", "--precision", "--world", "--profile", "--with", "--shapes", "--rank", "--option", "--model", "--recompute", "--stages"),
-        *("--width", "--cluster", "--efficiency", "--overlap", "--plot", "--shards", "--from", "--as"),
+        *("--width", "--cluster", "--efficiency", "--overlap", "--plot", "--shards", "--from", "--as", "--shapes-from", "--shapes-to"),
     ),
     "compare": (
         "--set",
@@ -40,6 +40,8 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "--env",
         "--of",
         "--shapes",
+        "--shapes-from",
+        "--shapes-to",
         "--rank",
         "--option",
         "--model",
@@ -65,7 +67,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "explain": (),
     "replay": ("--backend", "--timeout"),
     "verify": (),
-    "measure": ("--set", "--shapes", "--profile", "--with", "--rank", "--option", "--backend"),
+    "measure": ("--set", "--shapes", "--shapes-from", "--shapes-to", "--profile", "--with", "--rank", "--option", "--backend"),
     "trace": ("--world", "--backend", "--steps", "--axis", "--output"),
     "experiment": ("--plot",),
 }
@@ -92,6 +94,8 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--stages": ("16,16", "8,8,8,8", "32"),
     "--shards": ("dp=2:1:1", "dp=0.5,0.5", "dp=0.3x2,0.1x4"),
     "--shapes": ("transformer(layers=2, hidden=32, heads=4, ffn=64, vocab=64, batch=4, tokens=16)", "s.toml", "config.json"),
+    "--shapes-from": ("transformers", "vllm"),
+    "--shapes-to": ("out.toml", "out.json"),
     "--of": ("fsdp(4)", "zero3", "ddp(2)"),
     "--from": tuple(SYSTEMS),
     "--as": ("megatron", "deepspeed", "accelerate", "torchtitan", "axolotl"),

@@ -25,6 +25,7 @@ sys.path.insert(0, str(ROOT))
 from placeproof.core.diagnostics import InputError  # noqa: E402
 from placeproof.importers import read_shapes  # noqa: E402
 from placeproof.importers.huggingface.fields import REQUIRED, Setting, families  # noqa: E402
+from placeproof.measure.built import buffers, described, units, used  # noqa: E402
 
 #: Types whose layers' activations are recorded, and the sizes of their small models.
 KEPT_TYPES, BATCH, TOKENS = ("llama", "qwen2", "qwen3", "gemma3_text", "glm4", "glm4_moe", "olmo2", "cohere", "nemotron"), 2, 16
@@ -45,8 +46,6 @@ KEPT_MORE = {"glm4_moe": {"first_k_dense_replace": 9, "use_qk_norm": True, "atte
 #: Bytes of DistributedDataParallel's buckets for small models.
 CAP = 1000
 FOLDER = ROOT / "tests" / "configs" / "huggingface"
-#: The prefix of a decoder layer's parameters: the first list of modules on the way to them.
-_LAYER = re.compile(r"(?:\w+\.)*?(?:layers|h|blocks)\.\d+(?=\.)")
 #: Types that transformers has no class for, whose files name the class of another.
 _SAME = {"kimi_k2": "deepseek_v3"}
 #: Types that transformers builds as a part of others alone.
@@ -81,18 +80,6 @@ def model(path: Path, device: str = "meta") -> Any:
         return built
 
 
-def units(built: Any) -> list[tuple[str, list[tuple[str, list[int]]]]]:
-    """Parameters by the layer that has them, in the order of registration, what is outside all layers first; tied ones once."""
-    saved = built.state_dict()
-    found: dict[str, list[tuple[str, list[int]]]] = {"root": []}
-    for name, parameter in built.named_parameters():
-        if tuple(saved[name].shape) != tuple(parameter.shape):
-            raise AssertionError(f"{name} is saved with another shape")
-        layer = _LAYER.match(name)
-        found.setdefault(layer[0] if layer else "root", []).append((name, list(parameter.shape)))
-    return list(found.items())
-
-
 def splits(built: Any) -> dict[str, int]:
     """Weights that transformers' plan of tensor parallelism divides -> the dimension, counted from the first."""
     plan = {re.escape(pattern).replace(r"\*", r"\d+"): _STYLES[style] for pattern, style in built.tp_plan.items() if style in _STYLES}
@@ -103,33 +90,6 @@ def splits(built: Any) -> dict[str, int]:
             if re.fullmatch(pattern, owner) and parameter.dim() > 1:
                 found[name] = parameter.dim() + dim
     return found
-
-
-def readied(built: Any) -> list[str] | None:
-    """Parameters in the reverse order of that in which their gradients become ready, by hooks of autograd; those without one are left
-    out. None where transformers builds a model that it cannot run."""
-    import torch
-
-    order: list[str] = []
-    for name, parameter in built.named_parameters():
-        parameter.register_post_accumulate_grad_hook(lambda _, name=name: order.append(name))
-    ids = torch.zeros(1, 2, dtype=torch.long, device="meta")
-    # A mask for each pair of tokens is taken as it is; others would be looked into, which has no data here.
-    whole = built.config.model_type not in ("bloom", "opt") and not getattr(built.config, "alibi", False)
-    pairs = {"attention_mask": torch.zeros(1, 1, 2, 2, device="meta", dtype=built.dtype)} if whole else {}
-    try:
-        built(input_ids=ids, use_cache=False, **pairs).logits.sum().backward()
-    except RuntimeError:
-        return None
-    return order[::-1]
-
-
-def buffers(built: Any) -> dict[str, int]:
-    """Elements of all buffers by their type; "dtype" is that of the parameters."""
-    found: Counter[str] = Counter()
-    for _, buffer in built.named_buffers():
-        found["dtype" if buffer.dtype == built.dtype else str(buffer.dtype).removeprefix("torch.")] += buffer.numel()
-    return dict(found)
 
 
 def exchanged(path: Path) -> list[list[Any]]:
@@ -163,18 +123,20 @@ def recorded(path: Path) -> dict[str, Any]:
     """What is kept of a model: a hash of all names and shapes, one of the order of their use, its buffers; and for small ones the names
     and shapes themselves."""
     built = model(path)
-    found, divided, used = units(built), splits(built), readied(built)
+    saved = built.state_dict()
+    assert all(saved[name].shape == parameter.shape for name, parameter in built.named_parameters())
+    found, divided, order = units(built), splits(built), used(built)
     kept = {
         "class": type(built).__name__,
         "tensors": sum(len(weights) for _, weights in found),
         "elements": sum(p.numel() for p in built.parameters()),
-        "used": None if used is None else hashlib.sha256(json.dumps(used).encode()).hexdigest(),
+        "used": None if order is None else hashlib.sha256(json.dumps(order).encode()).hexdigest(),
         "buffers": buffers(built),
         "digest": hashlib.sha256(json.dumps(found).encode()).hexdigest(),
     }
     if not path.name.startswith("made_"):
         return kept
-    runs = used is not None and len(used) == kept["tensors"]
+    runs = order is not None and len(order) == kept["tensors"]
     return {**kept, "ddp": exchanged(path) if runs else None, "units": found, "split": divided}
 
 
@@ -215,6 +177,18 @@ def record_kept(file: Path) -> int:
     data = {"version": transformers.__version__, "batch": BATCH, "tokens": TOKENS, "sizes": KEPT_SIZES, "more": KEPT_MORE}
     data |= {"types": {kind: layer(kind, "sdpa") for kind in KEPT_TYPES}, "written": {kind: layer(kind, "eager") for kind in WRITTEN}}
     file.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def record_built(file: Path) -> int:
+    """Answer each case of a file anew: what transformers builds of settings, or of a fixture's."""
+    import transformers
+
+    cases: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["cases"]
+    for case in cases.values():
+        case["answer"] = described(case.get("settings") or json.loads((FOLDER / case["of"]).read_text(encoding="utf-8")))
+    rows = ",\n".join(f"{json.dumps(name)}: {json.dumps(case)}" for name, case in cases.items())
+    file.write_text(f'{{"version": "{transformers.__version__}", "cases": {{\n{rows}\n}}}}\n', encoding="utf-8")
     return 0
 
 
@@ -287,6 +261,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare with the file instead of writing it")
     parser.add_argument("--random", type=int, metavar="N", help="compare so many random configurations of each type instead")
     parser.add_argument("--kept", action="store_true", help="write to the file what layers of some types keep for backward instead")
+    parser.add_argument("--built", action="store_true", help="answer the cases of the file anew instead")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -295,6 +270,8 @@ def main() -> int:
     transformers.logging.set_verbosity_error()
     if options.random:
         return compare_random(options.random, options.seed)
+    if options.built:
+        return record_built(options.file)
     if options.kept:
         return record_kept(options.file)
     models: dict[str, Any] = {}

@@ -63,15 +63,17 @@ class Formulas(Answer, Derivation):
         rank: int = 0,
         degrees: Mapping[str, int] | None = None,
         options: Mapping[str, Setting] | None = None,
+        shapes_from: str | None = None,
     ) -> DeviceBytes:
         """Exact bytes of one device, as ``placeproof derive --shapes`` gives them.
 
         ``shapes``: a file of shapes, a config.json, or ``transformer(layers=2, ...)``; ``degrees``: those that the strategy leaves open, by
-        symbol; ``options``: as those of ``--option``. Raises InputError.
+        symbol; ``options``, ``shapes_from``: as those of the command line. Raises InputError.
         """
         problems = Problems()
+        model = (lambda: subjects.shapes(shapes, shapes_from)) if isinstance(shapes, str) else (lambda: shapes)
         run = AsRun(profile=profile, implementations=implementations, rank=rank, options=texts(options))
-        made = device_bytes(self._strategy, shapes, run, texts(degrees), problems)
+        made = device_bytes(self._strategy, model, run, texts(degrees), problems)
         problems.raise_if_any()
         return made()
 
@@ -153,7 +155,7 @@ class AsRun:
 
 def device_bytes(
     strategy: Callable[[], Strategy],
-    shapes: str | Shapes,
+    shapes: Callable[[], Shapes],
     run: AsRun,
     settings: Sequence[str],
     problems: Problems,
@@ -163,7 +165,7 @@ def device_bytes(
     """Exact bytes of one device, to be had by a call once there are no problems. ``settings``: NAME=VALUE texts, degrees; ``others``:
     whether other symbols may be among them."""
     runs = problems.attempt(lambda: chosen(read_profile(run.profile or "ideal"), strategy(), tuple(run.implementations)))
-    wanted = problems.attempt(lambda: subjects.shapes(shapes) if isinstance(shapes, str) else shapes)
+    wanted = problems.attempt(shapes)
     options = problems.attempt(lambda: options_of(run.options))
     mesh = problems.attempt(lambda: mesh_of(strategy(), settings, others=others))
     problems.attempt(lambda: require_rank(mesh(), run.rank))

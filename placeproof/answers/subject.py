@@ -227,8 +227,17 @@ def model(text: str) -> Model:
     return load(text)
 
 
-def shapes(text: str) -> Shapes:
-    """A file of shapes, or ``transformer(...)`` with its sizes. Raises InputError."""
+def shapes(text: str, source: str | None = None) -> Shapes:
+    """A file of shapes, a config.json, or ``transformer(...)`` with its sizes. Raises InputError.
+
+    ``source``: "transformers" where that is to build the model of a config.json.
+    """
+    if source is not None:
+        if source != "transformers":
+            refuse("PP104", f"shapes are not taken from `{source}`", help="`--shapes-from transformers`")
+        from placeproof.measure.shapes import built_shapes
+
+        return built_shapes(text).shapes
     if re.match(r"\s*transformer\s*\(", text) is None:
         from placeproof.importers.shapes import read_shapes
 

@@ -42,6 +42,7 @@ def command(options: Options) -> None:
     """Strategies side by side at the same world size: ratios, limits, and where one overtakes another; or for a model, in numbers."""
     problems = Problems()
     options.about.check(problems)
+    options.exact.check(problems)
     beside = [f"`{name}`" for name, text in (("--of", options.of), ("--shapes", options.exact.shapes)) if text is not None]
     if options.about.model is not None and beside:
         verb = "does" if len(beside) == 1 else "do"
@@ -142,7 +143,6 @@ def _profiles(o: Options, of: str, problems: Problems) -> Document:
     for name, value in (("--from", o.given.from_), ("--world", o.given.world), ("--env", o.given.env)):
         if value is not None:
             problems.add("PP505", f"`{name}` goes with a configuration", help="`--of` takes a strategy")
-    o.exact.check(problems)
     if o.exact.shapes is not None and o.given.precision:
         problems.add("PP104", "exact bytes are no formulas: `--precision` does not go with `--shapes`", help="leave one of the two out")
     strategy = read.strategy(read.Expression(text=of))
@@ -150,7 +150,7 @@ def _profiles(o: Options, of: str, problems: Problems) -> Document:
     problems.raise_if_any()
     every = {name: implementations() for name, implementations in runs.items()}
     programs = {name: realised_text(strategy, one) for name, one in every.items()}
-    return _realised(o, programs, every) if o.exact.shapes is None else _exact(o, o.exact.shapes, strategy, programs, every)
+    return _realised(o, programs, every) if o.exact.shapes is None else _exact(o, strategy, programs, every)
 
 
 def _implementations(name: str, strategy: Strategy) -> tuple[Implementation, ...]:
@@ -160,16 +160,13 @@ def _implementations(name: str, strategy: Strategy) -> tuple[Implementation, ...
     return chosen(profile(name), strategy)
 
 
-def _exact(
-    o: Options, shapes: str, strategy: Strategy, programs: Mapping[str, str], every: Mapping[str, tuple[Implementation, ...]]
-) -> Document:
-    from placeproof.answers import subject as read
+def _exact(o: Options, strategy: Strategy, programs: Mapping[str, str], every: Mapping[str, tuple[Implementation, ...]]) -> Document:
     from placeproof.answers.shapes import mesh_of, options_of
     from placeproof.cost.exact.bytes import exact_bytes, require_rank
     from placeproof.cost.exact.options import check_options, taken
     from placeproof.report.models.exact import comparison
 
-    model, options, mesh = read.shapes(shapes), options_of(o.exact.option or []), mesh_of(strategy, o.given.set_ or [])
+    model, options, mesh = o.exact.read(), options_of(o.exact.option or []), mesh_of(strategy, o.given.set_ or [])
     require_rank(mesh, o.exact.rank)
     check_options(tuple(i for one in every.values() for i in one), options)
     theirs = {name: {k: v for k, v in options.items() if k in taken(one)} for name, one in every.items()}

@@ -360,5 +360,5 @@ def _bytes(o: Options, subject: Callable[[], Subject], problems: Problems) -> _T
 
     target = problems.attempt(lambda: strategy(subject()))
     run = AsRun(profile=o.profile, implementations=o.with_ or (), rank=o.exact.rank, options=o.exact.option or ())
-    made = device_bytes(target, str(o.exact.shapes), run, o.given.set_ or (), problems, others=o.beside_bytes)
+    made = device_bytes(target, o.exact.read, run, o.given.set_ or (), problems, others=o.beside_bytes)
     return lambda: {"bytes": made().document}

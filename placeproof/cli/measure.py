@@ -66,7 +66,8 @@ def command(o: Options) -> int:
     called = "" if system else f'placeproof measure "{o.strategy}"'
     mesh = problems.attempt(lambda: mesh_of(strategy, o.set_ or [], command=called))
     problems.attempt(lambda: require_rank(mesh(), o.exact.rank))
-    shapes = problems.attempt(lambda: shapes_of(o.exact.shapes) if o.exact.shapes else None)
+    o.exact.check(problems, without=("--rank", "--option"))
+    shapes = problems.attempt(lambda: o.exact.read() if o.exact.shapes else None)
     problems.raise_if_any()
     if (run := subject()) is None:
         title = o.profile

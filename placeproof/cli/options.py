@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 from typer.models import OptionInfo
 
+from placeproof.core import files
 from placeproof.core.diagnostics import Problems, refuse, suggestion
 
 if TYPE_CHECKING:
     from placeproof.answers.models import Clock, ModelRun
     from placeproof.answers.numbers import Settings
     from placeproof.answers.subject import Subject
+    from placeproof.core.shapes import Shapes
     from placeproof.report.document import Document
 
 Record = TypeVar("Record")
@@ -103,13 +105,16 @@ def read_as(subjects: Sequence[Subject]) -> Document | None:
 
 def picture_path(plot: str | None) -> Path | None:
     """Where a picture goes, if it can: work is not to end in a wrong path. Raises InputError."""
-    if plot is None:
-        return None
-    path = Path(plot)
-    if path.suffix.lower() != ".svg":
-        refuse("PP104", f"`--plot {plot}`: a picture is written as SVG", help=f"give a file that ends in .svg: {path.stem}.svg")
+    return None if plot is None else _output("--plot", plot, "a picture is written as SVG", ".svg")
+
+
+def _output(option: str, text: str, what: str, ending: str) -> Path:
+    """The path of a file of one kind, if it can be written. Raises InputError."""
+    path = Path(text)
+    if path.suffix.lower() != ending:
+        refuse("PP104", f"`{option} {text}`: {what}", help=f"give a file that ends in {ending}: {path.stem}{ending}")
     if not os.path.isdir(path.parent) or os.path.isdir(path):
-        refuse("PP104", f"`--plot {plot}`: no file can be written there", help="give a file in a folder that exists")
+        refuse("PP104", f"`{option} {text}`: no file can be written there", help="give a file in a folder that exists")
     return path
 
 
@@ -125,6 +130,17 @@ ShapesOption = Annotated[
     typer.Option(
         "--shapes", metavar="FILE", help="Exact bytes for a model: a file of shapes, a config.json, or `transformer(layers=2, ...)`."
     ),
+]
+ShapesFromOption = Annotated[
+    str | None,
+    typer.Option(
+        "--shapes-from",
+        metavar="transformers",
+        help="`transformers`: the shapes of a config.json are those of the model that it builds, in a process of its own.",
+    ),
+]
+ShapesToOption = Annotated[
+    str | None, typer.Option("--shapes-to", metavar="FILE", help="Write the shapes to a file that `--shapes` reads.")
 ]
 RankOption = Annotated[int, typer.Option("--rank", min=0, help="Of which device exact bytes are told.")]
 OptionOption = Annotated[
@@ -179,11 +195,25 @@ class Exact:
     shapes: ShapesOption = None
     rank: RankOption = 0
     option: OptionOption = None
+    shapes_from: ShapesFromOption = None
+    shapes_to: ShapesToOption = None
 
-    def check(self, problems: Problems) -> None:
-        """Options that need shapes."""
-        if self.shapes is None and (self.rank or self.option):
-            problems.add("PP104", f"`{'--rank' if self.rank else '--option'}` is about exact bytes", help="add `--shapes FILE`")
+    def check(self, problems: Problems, *, without: Collection[str] = ()) -> None:
+        """Options that need shapes, but for those that go ``without``."""
+        names = [name for name in given(self) if name not in without]
+        if self.shapes is None and names:
+            problems.add("PP104", f"`{names[0]}` is about exact bytes", help="add `--shapes FILE`")
+
+    def read(self) -> Shapes:
+        """The shapes, written down if that is asked for. Raises InputError."""
+        from placeproof.answers.subject import shapes
+        from placeproof.importers import render_shapes
+
+        path = None if self.shapes_to is None else _output("--shapes-to", self.shapes_to, "shapes are written as TOML", ".toml")
+        found = shapes(str(self.shapes), self.shapes_from)
+        if path is not None:
+            files.write_text(path, render_shapes(found))
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

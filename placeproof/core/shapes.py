@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 
+from placeproof.core.diagnostics import refuse
+
 #: Types of buffers with the bytes of an element; 0: as many as an element of the weights has.
 BUFFER_TYPES = {
     "dtype": 0,
@@ -61,16 +63,17 @@ class Shapes:
     """A concrete model. The first unit is the root: what no other unit wraps; the others are in the order of forward.
 
     ``dims``: sizes by name, as the programs of its blocks call them (``batch``, ``tokens``, ``hidden``, ...). ``used``: the names of all
-    weights so that their gradients become ready in the reverse order; see :attr:`by_use` for what holds where it is empty.
-    ``buffers``: elements of what the model registers beside its weights, by their type, where "dtype" is that of the weights; None where
-    that is not known.
+    weights so that their gradients become ready in the reverse order, None where that is not known; see :attr:`by_use` for what holds
+    where it is empty. ``buffers``: elements of what the model registers beside its weights, by their type, where "dtype" is that of the
+    weights; None where that is not known. ``notes``: what else is to be said of what is counted from them.
     """
 
     name: str
     units: tuple[Unit, ...]
     dims: tuple[tuple[str, int], ...] = ()
-    used: tuple[str, ...] = ()
+    used: tuple[str, ...] | None = ()
     buffers: tuple[tuple[str, int], ...] | None = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def elements(self) -> int:
@@ -85,7 +88,10 @@ class Shapes:
     @property
     def by_use(self) -> list[Weight]:
         """Every weight in the order in which forward uses them first: as ``used`` says; otherwise those of the root but the last, then the
-        other units, each in its own order, then the last one of the root."""
+        other units, each in its own order, then the last one of the root. Raises InputError where it is not known."""
+        if self.used is None:
+            message = f"in which order {self.name} uses its parameters is not known, and what is exchanged here depends on it"
+            refuse("PP203", message, help="say `used` in a file of shapes, which `--shapes-to FILE` writes")
         if self.used:
             every = {w.name: w for w in self.weights}
             return [every[name] for name in self.used if name in every]

@@ -103,6 +103,11 @@ class ImportedShapes:
         return tuple(r for r in self.readings if r.role is role)
 
 
+def not_modelled(readings: Iterable[Reading]) -> tuple[str, ...]:
+    """The settings of a model that its shapes do not show, in words."""
+    return tuple(f"`{r.name}`: {r.note}" for r in readings if r.role is Role.NOT_MODELLED)
+
+
 #: Strategies that shard over data-parallel devices -> the same one over another axis alone.
 _SHARDING = {name: name for name in ("zero1", "zero2", "zero3", "fsdp", "zero_offload", "zero_infinity")} | {"hsdp": "fsdp"}
 #: Those that gather parameters: they are written over dp even where it is one device, over which the experts then lie.

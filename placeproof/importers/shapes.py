@@ -16,7 +16,8 @@ A file of shapes is TOML or JSON. The first unit is the root, what no other unit
 
 The order in which forward uses parameters is that of the file: those of the root but the last, the other units, the last one of the root.
 ``used = ["w", "layers.0", "b"]`` says another one; the name of a unit stands for its parameters. ``[buffers]`` says the elements of what
-the model registers beside parameters, by type: ``float32 = 64``, ``dtype = 1`` where they have the type of the parameters.
+the model registers beside parameters, by type: ``float32 = 64``, ``dtype = 1`` where they have the type of the parameters. Either may be
+``"unknown"``. ``notes`` lists what an answer has to say besides numbers.
 """
 
 from __future__ import annotations
@@ -78,13 +79,14 @@ def _shapes(table: Table) -> Shapes:
         name=Table.text,
         dims=lambda table, key: _sizes(table, key, "the size of a dimension"),
         unit=lambda table, key: tuple(_unit(row, names) for row in table.rows(key)),
-        used=Table.texts,
+        used=lambda table, key: None if table.data.get(key) == "unknown" else table.texts(key),
         buffers=_buffers,
+        notes=Table.texts,
     )
     units: tuple[Unit, ...] = read.pop("unit")
     if table.data["unit"] == []:
         table.refuse("`unit` is a list of tables, with at least one", "unit")
-    used = _order(table, units, read["used"])
+    used = None if read["used"] is None else _order(table, units, read["used"])
     return table.sound(Shapes(units=units, **{**read, "name": read["name"] or Path(table.source).stem, "used": used}))
 
 
@@ -165,7 +167,11 @@ def _once(table: Table, names: set[tuple[str, str]], what: str, name: str, key: 
 def render_shapes(shapes: Shapes) -> str:
     """Shapes as the TOML that :func:`read_shapes` reads back. Names are those of the shapes, and must not come twice."""
     lines = [f"name = {_quoted(shapes.name)}"]
-    if shapes.used:
+    if shapes.notes:
+        lines.append(f"notes = [{', '.join(_quoted(note) for note in shapes.notes)}]")
+    if shapes.used is None:
+        lines.append('used = "unknown"')
+    elif shapes.used:
         lines.append(f"used = [{', '.join(_quoted(name) for name in shapes.used)}]")
     if shapes.buffers is None:
         lines.append('buffers = "unknown"')

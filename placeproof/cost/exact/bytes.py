@@ -51,7 +51,7 @@ class ExactBytes:
         """What is taken for granted, each once."""
         texts = [text for implementation in self.implementations for text in implementation.assumes]
         clips = [i.clips for i in self.implementations] if self.strategy.schedule.clip else []
-        return list(dict.fromkeys([*texts, *clips]))
+        return list(dict.fromkeys([*texts, *clips, *self.shapes.notes]))
 
     @property
     def calls(self) -> Counter[Call]:

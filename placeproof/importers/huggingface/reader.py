@@ -19,7 +19,7 @@ from placeproof.importers.fields import KINDS, fits
 from placeproof.importers.huggingface.fields import REQUIRED, Family, Setting, families
 from placeproof.importers.huggingface.models import Values, layer
 from placeproof.importers.huggingface.use import buffers, used
-from placeproof.importers.imported import ImportedShapes, Reading, Role
+from placeproof.importers.imported import ImportedShapes, Reading, Role, not_modelled
 
 #: Where a model of text and images says what it is of text.
 _TEXT = "text_config"
@@ -72,14 +72,18 @@ _KINDS = {
     "numbers": "a list of whole numbers",
     "texts": "a list of texts",
 }
-#: What the model is besides its parameters in training, or in the hands of other code.
-_OTHERWISE = {
+#: What the model is when it is saved, or in the hands of other code.
+OUTSIDE = {
     "quantization_config": "saved weights are quantised, and have scales besides: shapes are those before that",
+    "auto_map": "the model's own code may define it otherwise: shapes are those of transformers' class",
+}
+#: The same, and what the model is besides its parameters in training.
+_OTHERWISE = {
+    **OUTSIDE,
     "num_nextn_predict_layers": "modules that predict further tokens: transformers builds the model without them",
     "num_mtp_layers": "modules that predict further tokens: transformers builds the model without them",
     "moe_layer_freq": "transformers does not read it: every layer after the first ones has experts",
     "index_topk": "what chooses keys has no gradient from the loss in transformers, and is counted as trained",
-    "auto_map": "the model's own code may define it otherwise: shapes are those of transformers' class",
 }
 
 
@@ -96,9 +100,9 @@ def read(document: Document, problems: Problems) -> ImportedShapes:
     family = families().get(kind) if isinstance(kind, str) else None
     if family is None:
         near = suggestion(str(kind), families()) or "one of " + ", ".join(f"`{name}`" for name in sorted(families()))
-        hint = f"{near}; of another model, list the parameters in a file of shapes"
+        others = "`--shapes FILE --shapes-from transformers` has those of other models, as has a file of shapes that lists them"
         place = document.place("model_type")
-        problems.add("PP501", f"the parameters of a model of type `{kind}` are not known", place=place, help=hint)
+        problems.add("PP501", f"the parameters of a model of type `{kind}` are not known", place=place, help=f"{near}; {others}")
     problems.raise_if_any()
     assert family is not None
     names = _names(document, family, problems)
@@ -108,6 +112,7 @@ def read(document: Document, problems: Problems) -> ImportedShapes:
     resolved = _resolved(family, values)
     units = tuple(_units(family, resolved))
     readings = tuple(_readings(document, family))
+    readings = readings if whole is document else tuple(_outer_readings(whole, readings))
     return ImportedShapes(
         kind=str(kind),
         source=document.source,
@@ -117,8 +122,9 @@ def read(document: Document, problems: Problems) -> ImportedShapes:
             dims=_dims(family, resolved),
             used=used(family, resolved, units),
             buffers=buffers(document, family, resolved),
+            notes=not_modelled(readings),
         ),
-        readings=readings if whole is document else tuple(_outer_readings(whole, readings)),
+        readings=readings,
     )
 
 
