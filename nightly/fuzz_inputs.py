@@ -452,6 +452,9 @@ CATEGORIES: dict[str, Callable[[random.Random], Case]] = {
         "automodel", "tests/configs/automodel/*.yaml", "a.yaml", ["derive", "a.yaml"], ["derive", "a.yaml", "--world", "16"]
     ),
     "maxtext": _of_file("maxtext", "tests/configs/maxtext/*.yml", "a.yml", ["derive", "a.yml"], ["derive", "a.yml", "--world", "64"]),
+    "nemorl": _of_file(
+        "nemorl", "tests/configs/nemorl/made_[gs]*.yaml", "a.yaml", ["derive", "a.yaml"], ["prove", "a.yaml", "--world", "8"]
+    ),
     "peft": _of_file("peft", "tests/configs/peft/*.json", "a.json", ["derive", "a.json"], ["prove", "a.json"]),
     "verl": _of_file("verl", "tests/configs/verl/*.*", "a.sh", ["derive", "a.sh", "--from", "verl"], ["derive", "a.sh", "--world", "16"]),
     "torchtitan": _of_file("torchtitan", "tests/configs/torchtitan/*.toml", "a.toml", ["derive", "a.toml", "--from", "torchtitan"]),

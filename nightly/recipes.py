@@ -1,4 +1,4 @@
-"""What is read of public recipes that are functions of Python, beside what people expect: `python nightly/recipes.py FOLDER`.
+"""What is read of public recipes, functions of Python or files, beside what people expect: `python nightly/recipes.py FOLDER`.
 
 FOLDER has the files as `OWNER+NAME@COMMIT/PATH`, with seven digits of the commit; what it lacks is left as it was. The record has what
 somebody worked out by reading a recipe and its framework's source: strategy,
@@ -32,7 +32,7 @@ def main() -> int:
     rows = [{**row, **(found(row, place) if place.exists() else {})} for row, place in zip(expected, places, strict=True)]
     for row in rows:
         if not as_expected(row):
-            print(row["path"], row["function"], row["read"], row["expected"])
+            print(row["path"], row.get("function", ""), row["read"], row["expected"])
     RECORD.write_text("[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n]\n", encoding="utf-8")
     print(f"{sum(map(as_expected, rows))} of {len(rows)} as expected; {sum(not place.exists() for place in places)} are not in the folder")
     return int(not all(map(as_expected, rows)))
@@ -45,8 +45,9 @@ def found(row: dict[str, Any], path: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "recipe.py"
         copy.write_bytes(data)
+        subject = f"{copy}:{row['function']}" if "function" in row else str(path)
         try:
-            read = read_config(f"{copy}:{row['function']}", world=row["world"])
+            read = read_config(subject, world=row["world"])
         except InputError as error:
             return {"blob": blob, "read": {"refused": error.diagnostics[0].message}}
     numbers = {name: int(read.numbers[name]) if name in read.numbers else None for name in ("b", "s", "m")}

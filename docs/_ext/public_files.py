@@ -52,10 +52,14 @@ def _public(system: str, folder: str = "") -> list[dict[str, Any]]:
 
 
 def _recipes(system: str, refused: bool) -> list[dict[str, Any]]:
-    """Functions of files of Python, of which no text is kept."""
+    """Functions of files of Python, and files of settings that name others, of which no text is kept."""
     rows = [row for row in json.loads(_RECIPES.read_text(encoding="utf-8")) if row["system"] == system]
     return [
-        {"source": f"{row['repo']}@{row['commit']}:{row['path']}:{row['function']}", "problems": [["not followed"]], **row["read"]}
+        {
+            "source": ":".join([f"{row['repo']}@{row['commit']}", row["path"], *([row["function"]] if "function" in row else [])]),
+            "problems": [["not followed"]],
+            **row["read"],
+        }
         for row in rows
         if ("refused" in row["read"]) == refused
     ]

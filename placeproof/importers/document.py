@@ -41,7 +41,7 @@ class Document:
 
     ``again``: names that are said more than once, of which the last counts. ``bare``: a name without a value is true, as on command lines.
     ``open``: names whose values the file leaves open, with what is to be said of that. ``added``: names that the file says are its own;
-    None where it cannot say that.
+    None where it cannot say that. ``elsewhere``: keys that another document says, over which this one is laid.
     """
 
     data: Mapping[str, Any]
@@ -52,6 +52,7 @@ class Document:
     bare: bool = False
     open: Mapping[str, str] = field(default_factory=dict)
     added: frozenset[str] | None = None
+    elsewhere: Mapping[KeyPath, Document] = field(default_factory=dict)
 
     @cached_property
     def lines(self) -> list[str]:
@@ -65,7 +66,9 @@ class Document:
         while path and path not in self.spans:
             path = path[:-1]
         if path not in self.spans:  # all of it: where its first key stands
-            path = min(self.spans, key=lambda key: self.spans[key])
+            path = min(self.spans, key=lambda key: (key in self.elsewhere, self.spans[key]))
+        if path in self.elsewhere:
+            return self.elsewhere[path].place(*path)
         line, column, length = self.spans[path]
         return Place(source=self.source, line=line, column=column, length=length, text=self.lines[line - 1])
 

@@ -46,13 +46,21 @@ class Reader:
     """The values of a document. Problems with any of them are collected; what is wrong reads as its default.
 
     ``auto``: a value may be left to another program. ``passed_over``: in these tables the system looks settings up by their names: what it
-    does not know it passes over, and says nothing; a value it takes as it is, a text as no number. The outermost table is ``""``.
+    does not know it passes over, and says nothing. The outermost table is ``""``. ``as_written``: a value there it takes as it is, a
+    text as no number.
     """
 
     def __init__(
-        self, document: Document, fields: Iterable[Field], problems: Problems, *, auto: bool = False, passed_over: Iterable[str] = ()
+        self,
+        document: Document,
+        fields: Iterable[Field],
+        problems: Problems,
+        *,
+        auto: bool = False,
+        passed_over: Iterable[str] = (),
+        as_written: bool = True,
     ) -> None:
-        self.document, self.problems, self.auto = document, problems, auto
+        self.document, self.problems, self.auto, self.as_written = document, problems, auto, as_written
         self.passed_over = frozenset(passed_over)
         rows = tuple(fields)
         self.fields = {name: row for row in rows for name in row.names}
@@ -175,7 +183,8 @@ class Reader:
             note = "filled in by the trainer: kept open" if left is None else f"{left}; {known.note}"
             self.readings.append(self._reading(name, value, known.role, note))
             return
-        text = isinstance(value, str) and name.rpartition(".")[0] in self.passed_over and "text" not in known.kinds
+        literal = self.as_written and name.rpartition(".")[0] in self.passed_over
+        text = literal and isinstance(value, str) and "text" not in known.kinds
         read = _NO if text and value not in known.choices else _fits(known, value)
         if read is _NO:
             expects = " or ".join(dict.fromkeys([*(KINDS[kind] for kind in known.kinds), *(f"`{c}`" for c in known.choices)]))

@@ -87,6 +87,7 @@ SYSTEMS: dict[str, System] = {
         ),
         System(name="axolotl", title="axolotl", kinds=("yaml",), marks=_AXOLOTL),
         System(name="automodel", title="NeMo Automodel", kinds=("yaml",), marks=("step_scheduler", "dist_env")),
+        System(name="nemorl", title="NeMo RL", kinds=("yaml",), marks=("policy", "grpo")),
         System(name="verl", title="verl", kinds=("overrides", "yaml"), marks=("actor_rollout_ref",)),
         System(name="maxtext", title="MaxText", kinds=("overrides", "yaml"), marks=_MAXTEXT),
         System(name="peft", title="peft", kinds=("hjson",), marks=("peft_type",)),

@@ -22,7 +22,7 @@ from placeproof.semantics.lower import lower
 CONFIGS = Path(__file__).parents[1] / "configs"
 #: Those of which the arguments are recorded, and others.
 TRAINERS = ("transformers", "llamafactory", "axolotl", "peft")
-SYSTEMS = (*TRAINERS, "verl", "automodel", "maxtext")
+SYSTEMS = (*TRAINERS, "verl", "automodel", "maxtext", "nemorl")
 
 
 def expected(folder: str) -> dict[tuple[str, str], dict[str, Any]]:
@@ -130,6 +130,10 @@ OF_READERS = {
     "peft": ("few_bits", "names_nothing", "one_text", "is_lora"),
     "verl": ("backend", "critic", "m", "said_size"),
     "automodel": ("adapters", "kind", "tp", "cp", "pp", "ep", "rep", "kept", "several", "types", "order", "update", "loss"),
+    "nemorl": (
+        *("program", "backend", "v2", "said_size", "tp", "cp", "pp", "ep", "rep", "m", "pairs", "prompts", "answers", "whole_batches"),
+        *("update", "dense", "frozen", "types"),
+    ),
 }
 
 

@@ -5,8 +5,6 @@ What generates samples, rewards them, or says how likely they are runs between s
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
@@ -19,6 +17,7 @@ from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
 from placeproof.importers.imported import Imported, Reading, Role
 from placeproof.importers.meaning import meaning
+from placeproof.importers.omegaconf import followed
 from placeproof.importers.settings import settings
 from placeproof.importers.verl import fsdp, megatron
 from placeproof.importers.verl.run import ACTOR, FSDP, MEGATRON, MODEL, Run
@@ -52,7 +51,7 @@ class Settings(Reader):
 
 def read(document: Document, world: int | None, problems: Problems) -> Imported:
     """Read settings of verl. ``world``: the number of devices, in place of what they say themselves."""
-    run = Settings(_with_references(document), settings("verl"), problems)
+    run = Settings(followed(document), settings("verl"), problems)
     for name in sorted(run.open):
         row = run.fields.get(name)
         if row is not None and row.role is Role.READ:
@@ -99,21 +98,6 @@ def _told(run: Settings, backend: str) -> tuple[str, ...]:
     own = (ACTOR + "optim.clip_grad",) if backend == "megatron" or not run.said(ACTOR + "grad_clip") else ()
     of_fsdp = () if backend == "megatron" else (FSDP + "model_dtype", MODEL + "enable_gradient_checkpointing")
     return ("algorithm.adv_estimator", *_UNSAID, ACTOR + "loss_agg_mode", *of_fsdp, *own)
-
-
-def _with_references(document: Document) -> Document:
-    """The document with what its values leave to other settings."""
-    found: dict[str, str] = {}
-
-    def walk(table: Mapping[str, Any], before: str) -> None:
-        for key, value in table.items():
-            if isinstance(value, Mapping):
-                walk(value, f"{before}{key}.")
-            elif isinstance(value, str) and (reference := re.search(r"\$\{[^}]*\}|^\?\?\?$", value)) is not None:
-                found[f"{before}{key}"] = f"it refers to {reference[0]}, which is not followed"
-
-    walk(document.data, "")
-    return replace(document, open={**found, **document.open})
 
 
 def _overrides(run: Settings) -> None:

@@ -1,0 +1,1 @@
+"""NeMo RL's configurations."""
