@@ -1,4 +1,4 @@
-"""Every model under forty strategies: derived again from the printed program, and walked by an oracle: `python nightly/linked.py`.
+"""Every model under fifty strategies: derived again from the printed program, and walked by an oracle: `python nightly/linked.py`.
 
 Prints each pair that differs, those that are refused by what is said of them, and how many of each there are. Where layers cannot be
 shared out evenly, the model gets eight; `--sizes L=8` changes all.

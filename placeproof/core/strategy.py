@@ -32,6 +32,11 @@ ADAPTER, BASE = "adapter", "base"
 ADAPTER_SUMS = "adapter_sums"
 #: Groups of experts.
 EXPERTS = (EXPERT, EXPERT_COPIES)
+#: Where an update reads whole matrices, of a model's weights: matrices that every device has of an axis which splits the hidden dimension,
+#: those of them of which each finds a part of the gradient, and what is updated element by element.
+MATRIX_COPIES, MATRIX_SUMS, ELEMENTWISE = "matrix_copies", "matrix_sums", "elementwise"
+#: Groups of whole matrices.
+MATRICES = (MATRIX, MATRIX_COPIES, MATRIX_SUMS, EXPERT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,7 +64,8 @@ def _about_blocks(d: Derivation) -> Iterator[str]:
     alone = any(g.update == "elementwise" for g in d.program.groups)
     if dict(d.program.reference).get("optimizer") == "orthogonal":
         yield "Muon keeps a momentum and no variance: `--precision mixed-muon`; what is updated element by element is taken to be as wide"
-        yield "the arithmetic of directions (Newton-Schulz iterations) and its buffers, but for a matrix and its direction, are not counted"
+        yield "buffers of directions (Newton-Schulz iterations), but for a matrix and its direction, are not counted"
+        yield "the arithmetic of directions is not counted until a model is given"
     if alone and not d.amounts.groups:
         yield "all of P is counted as matrices; `--groups` counts as P_norm what is none, and is updated element by element"
     if not hidden:

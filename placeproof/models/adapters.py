@@ -16,9 +16,9 @@ from placeproof.core.diagnostics import refuse
 from placeproof.core.strategy import ADAPTER
 from placeproof.models.expressions import expression
 from placeproof.models.model import Block, Model
-from placeproof.models.programs import rows_reached, weights
+from placeproof.models.programs import factors, rows_reached, weights
 from placeproof.programs import Assign, Binary, Call, Do, Expr, Program, Ref, Stmt, read, reads, render
-from placeproof.programs.ir import Tensor, evaluated, own_expressions, references
+from placeproof.programs.ir import Tensor, own_expressions, references
 
 #: The inner dimension of adapters, and the symbol of its size.
 RANK, SIZE = "rank", "r"
@@ -33,17 +33,10 @@ def targets(model: Model, word: str) -> frozenset[str]:
         message = f"adapters beside the {' and the '.join(sorted(apart))} weights of {model.name} are not derived"
         refuse("PP122", message, help="`lora(targets=attention)`")
     chosen = [b for b in layers if word == "linear" or b.name.startswith("attention")]
-    named = {w for b in chosen for w in _multiplied(b) if b.groups[w] == "matrix" and (word != "qv" or w in ("wq", "wv"))}
+    named = {w for b in chosen for w in factors(b.program) if b.groups[w] == "matrix" and (word != "qv" or w in ("wq", "wv"))}
     if not named:
         refuse("PP122", f"{model.name} has no weights that `targets={word}` names", help="one of " + ", ".join(TARGETS))
     return frozenset(named)
-
-
-def _multiplied(block: Block) -> set[str]:
-    """The weights that are factors of products, which biases are not."""
-    every = (e for s in block.program.body for e in evaluated(s))
-    factors = {e.args[1].name for e in every if isinstance(e, Call) and e.op == "contract" and isinstance(e.args[1], Ref)}
-    return factors & set(block.groups)
 
 
 def adapted(model: Model, beside: Collection[str], rank: int | None = None) -> Model:

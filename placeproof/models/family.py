@@ -16,6 +16,10 @@ from placeproof.programs import Program
 
 #: Groups of parameters that a weight may be in.
 GROUPS = ("matrix", "norm", "embedding", "expert", "router", "adapter")
+#: That of the weights that choose experts.
+ROUTER = "router"
+#: The dimension along which the weights of experts lie beside one another.
+EXPERTS = "experts"
 #: Dimensions that no axis splits for a weight that has one of them alone: gains and biases along them are a group of their own.
 WHOLE = frozenset({"hidden", "q_rank", "kv_rank", "width"})
 #: What a file of a model is: a family, or a preset of one.
@@ -90,11 +94,16 @@ class Family:
         """The group of a weight: that which the family names, or what its dimensions say."""
         if weight in self.groups:
             return self.groups[weight]
-        if "experts" in dims:
+        if EXPERTS in dims:
             return "expert"
         if "vocab" in dims or "positions" in dims:
             return "embedding"
         return "norm" if len(dims) == 1 and dims[0] in WHOLE else "matrix"
+
+
+def apart(group: str) -> frozenset[str]:
+    """The dimensions of a weight of a group along which several matrices lie beside one another."""
+    return frozenset({EXPERTS} if group == "expert" else ())
 
 
 def families() -> tuple[str, ...]:

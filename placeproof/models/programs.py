@@ -12,7 +12,7 @@ from pathlib import Path
 from placeproof.core import files as texts
 from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.programs import POSITIONS, Assign, Binary, Call, Do, Expr, Program, Ref, Stmt, parse, read, reads
-from placeproof.programs.ir import Tensor, calls, with_buffers
+from placeproof.programs.ir import Tensor, calls, evaluated, with_buffers
 
 #: What a block gives, the new stream, what a norm gives, or what is added to the stream behind a norm, -> what the next ones read it as.
 WIRES = {"y": "x", "n": "n", "branch": "branch"}
@@ -40,6 +40,15 @@ def block_program(name: str) -> Program:
 def block_text(name: str) -> str:
     """What the file of such a block says, its comment included."""
     return (files(__package__) / "blocks" / f"{name}.step").read_text(encoding="utf-8")
+
+
+@cache
+def update_program(name: str) -> Program:
+    """The program of what an update computes of a whole matrix, which comes with this package. Raises KeyError where there is none."""
+    file = files(__package__) / "updates" / f"{name}.step"
+    if not file.is_file():
+        raise KeyError(name)
+    return parse(file.read_text(encoding="utf-8"), source=file.name)
 
 
 def block_file(path: Path) -> Program:
@@ -108,6 +117,13 @@ def weights(program: Program) -> tuple[Tensor, ...]:
     """The tensors of the header that belong to the model: without a dimension of positions, and no gradient that comes in."""
     incoming = {c.option("at") for stmt in program.body for c in calls(stmt) if c.op == "returns"}
     return tuple(t for t in program.tensors if POSITIONS.isdisjoint(t.dims) and t.name not in incoming)
+
+
+def factors(program: Program) -> frozenset[str]:
+    """The weights that are factors of products, which gains and biases are not."""
+    every = (e for s in program.body for e in evaluated(s))
+    found = {e.args[1].name for e in every if isinstance(e, Call) and e.op == "contract" and isinstance(e.args[1], Ref)}
+    return frozenset(w.name for w in weights(program) if w.name in found)
 
 
 def rows_reached(program: Program) -> dict[str, tuple[str, tuple[str, ...]]]:

@@ -167,13 +167,6 @@ def _beside_experts(strategy: Strategy) -> Iterator[Diagnostic]:
         )
 
 
-def _experts_are_matrices(strategy: Strategy) -> Iterator[Diagnostic]:
-    split = any(a.splits.matrices and a.name not in strategy.experts for a in strategy.axes) and strategy.schedule.experts != "whole"
-    if strategy.schedule.matrices is not None and split and strategy.experts:
-        message = "an update of whole matrices needs to know which parts of experts make one, where the hidden dimension is split"
-        yield _bad(message, "keep each expert whole: `ep(experts=whole)`")
-
-
 def _groups_differ_by_computation(strategy: Strategy) -> Iterator[Diagnostic]:
     for entry in strategy.entries:
         if entry.groups and EXPERT not in entry.groups and not strategy.axis(entry.axis).splits.matrices:
@@ -219,7 +212,6 @@ RULES: tuple[Usability, ...] = (
     Usability(code="PP108", demands="what a strategy builds on is there", check=_needs_met),
     Usability(code="PP122", demands="one axis splits the hidden dimension, one the layers", check=_one_axis_each),
     Usability(code="PP122", demands="experts lie where devices have tokens of their own", check=_experts_lie),
-    Usability(code="PP122", demands="what an update of whole matrices reads of experts is known", check=_experts_are_matrices),
     Usability(code="PP122", demands="groups differ where the computation is split", check=_groups_differ_by_computation),
     Usability(code="PP103", demands="sub-groups divide their axis", check=_sub_groups_divide),
     Usability(code="PP104", demands="options have something to act on", check=_has_something),

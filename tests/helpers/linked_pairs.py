@@ -1,4 +1,4 @@
-"""Each model under each of forty strategies: the linked program derived again, and walked, beside what is derived for it."""
+"""Each model under each of some fifty strategies: the linked program derived again, and walked, beside what is derived for it."""
 
 from __future__ import annotations
 
@@ -63,6 +63,13 @@ STRATEGIES = (
     "zero1(2) * tp(2) * sp * ep(2) * ep(tp)",
     "zero1(2) * zero1(cp) * cp(2) * tp(2) * sp * ep(cp) * ep(tp) | full",
     "fsdp(2) * cp(2, attention=ulysses) * tp(2) * ep(cp) * pp(2)",
+    "zero1(2) * muon(owned)",
+    "fsdp(2, root=keep) * accumulate * muon",
+    "zero_offload(2) * tp(2) * muon",
+    "zero1(2) * tp(2) * sp * pp(2, schedule=dualpipe) * muon",
+    "fsdp(2) * fsdp(dp=ep) * ep(2) * pp(2) * muon",
+    "zero1(4) * ep(2, experts=whole) * tp(2) * sp * cp(2) * muon",
+    "zero1(2) * ep(2) * tp(2) * sp * muon(owned)",
 )
 #: Sizes for numbers of what stays open: no two widths are alike.
 NUMBERS = {
@@ -70,7 +77,7 @@ NUMBERS = {
     "c": Fraction(5, 4), "b_qw": Fraction(1), "b_qg": Fraction(1, 2),
 }  # fmt: skip
 #: What is compared to the byte.
-MEMORY = ("parameters", "gradients", "optimizer", "activations", "working", "transient", "host")
+MEMORY = ("parameters", "gradients", "optimizer", "activations", "working", "transient", "updating", "host")
 SCHEDULES = Path(placeproof.schedules.__file__).parent / "catalogue"
 
 
@@ -127,11 +134,12 @@ def differences(derived: ModelDerivation, stage: int, costs: Costs) -> Iterator[
     for axes in sorted(sent.keys() | costs.sent.keys(), key=sorted):
         if (one := sent.get(axes, 0)) != (other := costs.sent.get(axes, 0)):
             yield f"{cost.stage.name}: sent over {'*'.join(sorted(axes))}: {one} and {other}"
-    form = {kind: derived.forms[f"{cost.stage.name}.{kind}"] for kind in (*MEMORY, "peak")}
+    form = {kind: derived.forms.get(f"{cost.stage.name}.{kind}", 0) for kind in (*MEMORY, "peak")}
     held = {kind: amount(derived, own) for kind, own in form.items()}
     walked = costs.memory
     yield from (f"{cost.stage.name}: {kind}: {held[kind]} and {walked[kind]}" for kind in MEMORY if held[kind] != walked[kind])
-    if held["peak"] != sum(held[kind] for kind in MEMORY if kind != "host"):
+    states, passes = (sum(held[kind] for kind in kinds) for kinds in (MEMORY[:3], ("activations", "working", "transient")))
+    if held["peak"] != states + max(passes, held["updating"]):
         yield f"{cost.stage.name}: the peak is not the sum of its parts"
     if costs.peak is not None and costs.peak > held["peak"]:
         yield f"{cost.stage.name}: peak: {held['peak']}, and {costs.peak} are alive at a statement"

@@ -88,6 +88,7 @@ class Step:
         self.env: dict[str, Value] = {}
         self.streams: dict[Key, Stream] = {}
         self.checkpoint = Stream()  # where the input of a layer lies until backward
+        self.passing = "transient"  # what buffers are counted as: "updating" from the update on
         for state, width in WIDTHS.items():
             host = any("O" in own.values() for (named, _), own in head.placed.items() if named == state)
             units_held = {u: {g: n / head.parts(state, g) for g, n in unit.elements.items()} for u, unit in enumerate(units)}
@@ -189,7 +190,7 @@ class Step:
             if _group(target):  # the part with the groups that it had before
                 self.memory.renamed(key)
                 grown = replace(whole, units={u: own for u, own in whole.units.items() if part in (None, u)})
-            self.memory.write("transient", key, self._gathered(grown))
+            self.memory.write(self.passing, key, self._gathered(grown))
 
     def _bound(self, state: str, value: Value) -> None:
         """A state is held all step, with the most that it ever holds."""
@@ -222,15 +223,20 @@ class Step:
             return Stream()
         if op in PASSES:
             return self._passed(op, args, loops)
+        self.passing = "updating" if op in ("momentum", "update") else self.passing
         first = self._value(args[0], loops)
         match op:
+            case "momentum":  # of those elements whose optimizer state the device has, as wide as parameters
+                self._value(args[1], loops)
+                return replace(first, state="momentum", width=WIDTHS["parameters"])
+            case "orthogonalize":
+                return first
             case "scale" | "start" | "wait" | "copy":
                 return first
             case "master":
                 return replace(first, state="parameters", width=WIDTHS["parameters"])
-            case "update":  # of those elements whose optimizer state the device has
-                optimizer = self._value(args[1], loops)
-                self._value(args[2], loops)
+            case "update" | "update_with":  # of those elements whose optimizer state the device has
+                optimizer, *_ = [self._value(arg, loops) for arg in args[1:]]
                 return replace(first, units=optimizer.units, host=optimizer.host), optimizer
             case "to_host" | "to_device":
                 fetched = {"fetched": True} if op == "to_device" and isinstance(first, Stream) else {}

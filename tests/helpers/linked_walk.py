@@ -147,7 +147,8 @@ class Model:
             memory["host"] += self._in_flight(d, runs, step.checkpoint, host=True) - step.memory.most({"host"})
         memory["working"] = step.memory.most({"working"})
         memory["transient"] = step.memory.rounded({"transient"})
-        alive = step.memory.most({"activations", "working", "transient"})
+        memory["updating"] = step.memory.most({"updating"})
+        alive = step.memory.most({"activations", "working", "transient", "updating"})
         peak = None if self.head.pipeline else sum((memory[state] for state in WIDTHS), alive)
         return Costs({axes: n for axes, n in step.sent.items() if n}, memory, peak)
 

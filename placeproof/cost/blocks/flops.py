@@ -40,7 +40,7 @@ from placeproof.programs.ops import COLLECTIVES
 from placeproof.semantics.layouts.layout import Layout
 from placeproof.semantics.layouts.lines import BlockValue, Line, lines
 
-__all__ = ["Operation", "Work", "amount", "element_operations", "flops", "matrices", "operations", "storage", "weights"]
+__all__ = ["Operation", "Work", "amount", "element_operations", "flops", "matrices", "operations", "products", "storage", "weights"]
 
 #: "forward"; "inputs": gradients by inputs (B); "weights": gradients by weights (W).
 Pass: TypeAlias = Literal["forward", "inputs", "weights"]
@@ -178,19 +178,27 @@ def weights(program: Program) -> tuple[str, ...]:
     return tuple(t.name for t in program.tensors if t.picks is None and t.name not in seeds and POSITIONS.isdisjoint(t.dims))
 
 
-@remembered
 def matrices(program: Program) -> tuple[str, ...]:
     """The weights that forward multiplies as matrices. Gains and biases, which are not among them, only ever meet single elements."""
+    return tuple(products(program))
+
+
+@remembered
+def products(program: Program) -> dict[str, frozenset[str]]:
+    """The same weights, each with those of its dimensions that it has in common with what it multiplies."""
+    dims = {t.name: t.dims for t in program.tensors}
     own = weights(program)
     sources: dict[int, frozenset[str]] = {}
-    factors: frozenset[str] = frozenset()
+    shared: dict[str, frozenset[str]] = {}
     for operation in operations(program):
-        known = [sources.get(id(r), frozenset({r.name} & set(own))) for r in operation.reads if not r.data]
+        known = [(sources.get(id(r), frozenset({r.name} & set(own))), r) for r in operation.reads if not r.data]
         if not operation.result.data:  # what is made of weights alone: a gathered one
-            sources[id(operation.result)] = frozenset().union(*known)
+            sources[id(operation.result)] = frozenset().union(*(names for names, _ in known))
         elif operation.product and operation.during == "forward":
-            factors = factors.union(*known)
-    return tuple(n for n in own if n in factors)
+            for name, read in ((name, read) for names, read in known for name in names):
+                others = frozenset(dim for r in operation.reads if r is not read for dim in r.layout.dims)
+                shared.setdefault(name, others & {*dims[name]})
+    return {n: shared[n] for n in own if n in shared}
 
 
 # Taking a program apart.

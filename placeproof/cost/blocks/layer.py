@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from placeproof.core.diagnostics import refuse, suggestion
 from placeproof.core.exchange import Exchange
 from placeproof.cost.blocks.chain import Origin, chained
-from placeproof.cost.blocks.flops import Work, amount, element_operations, flops, matrices, operations, storage, weights
+from placeproof.cost.blocks.flops import Work, amount, element_operations, flops, matrices, operations, products, storage, weights
 from placeproof.cost.blocks.recompute import AGAIN, computed_again, made_in_forward, recompute
 from placeproof.cost.blocks.tensors import INDEX_BYTES, Amount, Splits, exchanges, kept
 from placeproof.programs import POSITIONS, Program
@@ -171,6 +171,11 @@ class Layer:
         """The weights of all blocks, as one device holds them."""
         own = set(weights(self.program))
         return tuple(self._stored(t.name, t.dims, tuple(t.split_dims.items())) for t in self.program.tensors if t.name in own)
+
+    def products(self) -> dict[tuple[int, str], frozenset[str]]:
+        """The weights that forward multiplies as matrices, by the numbers of their blocks and the blocks' names for them, each with the
+        dimensions that it has in common with what it multiplies."""
+        return {(self.origin(name).number, self.origin(name).name): dims for name, dims in products(self.program).items()}
 
     def _stored(
         self, name: str, dims: Sequence[str], split: Splits, picks: str | None = None, thin: frozenset[str] = frozenset()

@@ -29,7 +29,7 @@ from placeproof.core.exchange import Exchange
 from placeproof.core.remembered import remembered
 from placeproof.programs import Assign, Program
 from placeproof.semantics.layouts.layout import Layout
-from placeproof.semantics.layouts.lines import BlockValue, Line, Sent, lines
+from placeproof.semantics.layouts.lines import BlockValue, Line, Sent, lines, require_activations
 
 __all__ = ["INDEX_BYTES", "BlockExchange", "Kept", "SizeError", "elements", "exchanges", "kept", "kept_bytes"]
 
@@ -112,6 +112,7 @@ class Kept:
 @remembered
 def exchanges(program: Program) -> tuple[BlockExchange, ...]:
     """Every collective of a block, in the order in which a device enters it. Raises InputError for a program that is no block."""
+    require_activations(program)
     return tuple(_exchange(sent, line, program) for line in lines(program) for sent in line.sent)
 
 
@@ -134,6 +135,7 @@ def _exchange(sent: Sent, line: Line, program: Program) -> BlockExchange:
 @remembered
 def kept(program: Program) -> tuple[Kept, ...]:
     """What lives from forward to backward, in the order in which it is made. Raises InputError as :func:`exchanges` does."""
+    require_activations(program)
     alive: dict[int, BlockValue] = {}
     for line in lines(program):
         if line.backward and _computes(line):

@@ -47,7 +47,7 @@ class Member:
             "devices": sympy.Mul(*degrees.values()),
             "sequences": sympy.Mul(symbol("b"), self.d.batches, *replicas),
             "parameters": sympy.Add(*cost.parameters.values()),
-            "flops": cost.flops.total * self.d.batches,
+            "flops": cost.flops.total * self.d.batches + cost.iterated,
             **{key: getattr(cost, key) for key in ("model_states", "activations", "peak", "host")},
             **{f"traffic.{axes}": n for axes, n in cost.traffic().items()},
         }

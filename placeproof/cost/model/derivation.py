@@ -22,6 +22,7 @@ from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.derive import evaluate
 from placeproof.cost.model.chunks import Moment, PipelineFlow
 from placeproof.cost.model.compiled import compiled
+from placeproof.cost.model.directions import iterated
 from placeproof.cost.model.parts import DeviceSegment, Sizing, parts
 from placeproof.cost.model.recomputation import Recompute, chosen, words
 from placeproof.cost.model.stages import Stage, require_something
@@ -74,8 +75,9 @@ class StageCost:
     """What a device of one stage has, in bytes; ``parameters`` are numbers of elements by group.
 
     ``runs``: its runs of layers, of which it keeps activations of several micro-batches ``at_once``
-    (:meth:`placeproof.cost.model.chunks.PipelineFlow.at_once`). ``working``: what backward computes again of one layer.
-    ``offloaded``: model states that lie on the host, which are in none of ``states``. ``flops`` for one micro-batch.
+    (:meth:`placeproof.cost.model.chunks.PipelineFlow.at_once`). ``working``: what backward computes again of one layer. ``updating``: what
+    passes when parameters are updated. ``offloaded``: model states that lie on the host, which are in none of ``states``. ``flops`` for one
+    micro-batch, ``iterated`` those of an update of whole matrices, once a step.
     """
 
     stage: Stage
@@ -86,9 +88,11 @@ class StageCost:
     at_once: tuple[Moment, ...]
     working: sympy.Expr
     transient: sympy.Expr
+    updating: sympy.Expr
     offloaded: sympy.Expr
     sent: tuple[Transfer, ...]
     flops: Work
+    iterated: sympy.Expr
 
     @property
     def model_states(self) -> sympy.Expr:
@@ -117,8 +121,12 @@ class StageCost:
 
     @property
     def peak(self) -> sympy.Expr:
-        """The most that is alive: model states, activations, gathered parameters, and what is computed again."""
-        return self.model_states + self.activations + self.transient + self.working
+        """The most that is alive: model states, and, in the passes, activations, gathered parameters, and what is computed again; or what
+        passes in the update."""
+        import sympy
+
+        passes = self.activations + self.transient + self.working
+        return self.model_states + (passes if self.updating == 0 else sympy.Max(passes, self.updating, evaluate=False))
 
     @property
     def host(self) -> sympy.Expr:
@@ -180,6 +188,7 @@ class ModelDerivation:
             }
             forms |= {f"{name}.traffic.{axes}": n for axes, n in cost.traffic().items()}
             forms |= {f"{name}.flops.{key}": getattr(cost.flops, key) for key in ("forward", "again", "inputs", "weights")}
+            forms |= {f"{name}.{key}": n for key, n in (("updating", cost.updating), ("flops.update", cost.iterated)) if n != 0}
         return forms
 
     def value(self, expr: Amount, values: Mapping[str, Fraction] | None = None) -> Fraction | None:
@@ -285,13 +294,15 @@ def _cost(stage: Stage, step: StepCosts, at: Sizing, flow: PipelineFlow, layer: 
         runs=runs,
         at_once=flow.at_once(stage, [runs.index(run) for run in runs]),
         working=sympy.Max(*again) if again else sympy.Integer(0),
-        transient=gathered(shares),
+        transient=passing(shares, "transient"),
+        updating=passing(shares, "update"),
         offloaded=offloaded,
         sent=(
             *sent_of_activations(stage, at, flow.batches, flow.hops(stage), linked, layer),
             *synchronised(stage, shares, linked),
         ),
         flops=_flops(stage, at),
+        iterated=iterated(stage, step, at),
     )
 
 
@@ -319,19 +330,20 @@ def _bytes(tensors: Iterable[KeptTensor]) -> sympy.Expr:
     return sympy.Add(*(h.bytes for h in tensors))
 
 
-def gathered(shares: Sequence[ParameterShare]) -> sympy.Expr:
-    """What is gathered at once, of all shares together: the most of any part."""
+def passing(shares: Sequence[ParameterShare], when: str) -> sympy.Expr:
+    """What passes at once, of all shares together: the most of any part, in the passes (``transient``) or in the ``update``."""
     import sympy
 
-    if any(s.frozen for s in shares):
+    if any(s.apart for s in shares):
+        points = [tuple(map(sympy.expand, point)) for point in zip(*(s.costs.points[when] for s in shares), strict=True)]
         numbers = range(max(len(s.parts) for s in shares))
-        return sympy.Max(*(sympy.Add(*(s.of_unit(s.costs.memory["transient"], n) for s in shares)) for n in numbers))
+        every = (sympy.Add(*(s.of_unit(p, n) for s, p in zip(shares, point, strict=True))) for point in points for n in numbers)
+        amounts = dict.fromkeys(n for n in every if n != 0)
+        return sympy.Max(*amounts) if amounts else sympy.Integer(0)
     if len(shares) == 1:
-        return shares[0].of(shares[0].costs.memory["transient"])
+        return shares[0].of(shares[0].costs.memory[when])
     together = zip(*(s.units for s in shares), strict=True)
-    return sympy.Max(
-        *(sympy.Add(*(s.of(s.costs.memory["transient"], n) for s, n in zip(shares, units, strict=True))) for units in together)
-    )
+    return sympy.Max(*(sympy.Add(*(s.of(s.costs.memory[when], n) for s, n in zip(shares, units, strict=True))) for units in together))
 
 
 def _parameters(stage: Stage, at: Sizing) -> dict[str, sympy.Expr]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from placeproof.core.diagnostics import Problems, refuse
 from placeproof.core.strategy import Strategy
-from placeproof.cost.model.derivation import MODEL_STATES, ModelDerivation, StageCost, gathered
+from placeproof.cost.model.derivation import MODEL_STATES, ModelDerivation, StageCost, passing
 from placeproof.cost.model.step import StepCosts
 from placeproof.cost.model.traffic import ParameterShare, synchronised
 from placeproof.cost.uneven import Shards, fitted, require_parts
@@ -54,7 +54,8 @@ def _uneven(cost: StageCost, d: ModelDerivation, step: StepCosts) -> StageCost:
     return replace(
         cost,
         states={state: formula(state) for state in MODEL_STATES},
-        transient=gathered(shares),
+        transient=passing(shares, "transient"),
+        updating=passing(shares, "update"),
         offloaded=formula("host"),
         sent=(*(transfer for transfer in cost.sent if transfer not in even), *synchronised(cost.stage, shares, d.linked)),
     )

@@ -17,11 +17,9 @@ from placeproof.cost.blocks.tensors import Amount, BlockExchange, Splits, exchan
 from placeproof.cost.model.recomputation import recomputed
 from placeproof.models import Block, Segment, shared_by_segments
 from placeproof.models.expressions import Expression
+from placeproof.models.family import ROUTER
 from placeproof.programs import POSITIONS, Assign, Call, expressions, statements
 from placeproof.semantics.linked import Linked
-
-#: The group of a router's weights (:data:`placeproof.models.family.GROUPS`).
-ROUTER = "router"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,20 @@ from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
 from placeproof.core.diagnostics import refuse
-from placeproof.core.strategy import ADAPTER, ADAPTER_SUMS, COPIES, EXPERT_COPIES, EXPERTS, NORM, TIED
+from placeproof.core.modes import SHARDED
+from placeproof.core.states import OPTIMIZER
+from placeproof.core.strategy import (
+    ADAPTER,
+    ADAPTER_SUMS,
+    COPIES,
+    ELEMENTWISE,
+    EXPERT_COPIES,
+    EXPERTS,
+    MATRIX_COPIES,
+    MATRIX_SUMS,
+    NORM,
+    TIED,
+)
 from placeproof.core.symbols import symbol
 from placeproof.cost.closed import largest, tidy
 from placeproof.cost.model.stages import Stage
@@ -23,8 +36,9 @@ from placeproof.cost.step.memory import Memory, memory
 from placeproof.cost.step.traffic import SCALAR, Message, traffic
 from placeproof.cost.step.unrolled import Known, Unrolled
 from placeproof.cost.uneven import require_uneven, sent
-from placeproof.programs import Assign, Call, Expr, For, If, Ref, Stmt, calls
+from placeproof.programs import Assign, Call, Expr, For, If, Placed, Ref, Stmt, calls
 from placeproof.semantics.linked import Linked
+from placeproof.semantics.linked.contract import stands_for
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.trace import trace
 from placeproof.semantics.values import Kind
@@ -34,6 +48,8 @@ if TYPE_CHECKING:
 
 #: What blocks say of themselves is left out: what forward keeps, and what goes from one to the next.
 _OF_BLOCKS = frozenset({Kind.SAVED, Kind.STREAM})
+#: Groups whose parameters are counted by themselves, in units as well.
+COUNTED = (NORM, ADAPTER, ADAPTER_SUMS, MATRIX_COPIES, MATRIX_SUMS, ELEMENTWISE)
 #: How what is kept of a layer gets to where it lies, and back.
 _MOVES = ("to_host", "to_device", "part", "all_gather")
 
@@ -68,11 +84,12 @@ class StateMessage:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupCosts:
-    """Formulas for parameters that the step treats alike: all but experts, or experts. ``memory``: model states by state, what passes
-    (``transient``), what lies on the ``host``."""
+    """Formulas for parameters that the step treats alike: all but experts, or experts. ``memory``: model states by state, what passes in
+    the passes (``transient``) and in the ``update``, what lies on the ``host``. ``points``: the same of what passes, point by point."""
 
     experts: bool
     memory: Mapping[str, sympy.Expr]
+    points: Mapping[str, tuple[sympy.Expr, ...]]
     messages: tuple[StateMessage, ...]
 
     @cached_property
@@ -90,9 +107,9 @@ class StepCosts:
 
     def __init__(self, linked: Linked, uneven: tuple[str, ...] = ()) -> None:
         self.linked = linked
-        self.found = trace(resolve(replace(linked.step, counts=_counts(linked))))
+        self.found = trace(resolve(replace(linked.step, counts=_counts(linked), placed=tuple(_placed(linked)))))
         require_uneven(self.found, uneven)
-        inside = frozenset(() if linked.pipeline is None else (linked.pipeline,))
+        inside = frozenset(a.name for a in linked.step.axes if a.splits.stages or a.splits.matrices)
         self.amounts = Amounts(self.found.program, groups=True, uneven=uneven, inside=inside)
         known = Known(self.found, self.amounts.parts)
         self.runs = tuple(Unrolled(known, holds) for holds in kinds(self.found.program, self.amounts))
@@ -129,9 +146,11 @@ class StepCosts:
         messages = [m for m in traffic(self.found, self.amounts, runs).messages if m.state != "activations" or self._refused(m)]
         names = {g.name for g in self.found.program.groups}
         for experts in (False, True) if names & {*EXPERTS} else (False,):
+            points = _points(costs, experts=experts)
             yield GroupCosts(
                 experts=experts,
-                memory=dict(_memory(costs, experts=experts)),
+                memory=dict(_memory(costs, points, experts=experts)),
+                points=points,
                 messages=tuple(_together(self._message(m, experts=experts) for m in messages if m.state != SCALAR or not experts)),
             )
 
@@ -173,13 +192,33 @@ def _of_layers(expr: Expr) -> bool:
     return False
 
 
-def _memory(costs: Memory, *, experts: bool) -> Iterator[tuple[str, sympy.Expr]]:
+def _points(costs: Memory, *, experts: bool) -> dict[str, tuple[sympy.Expr, ...]]:
+    """What passes at each point: activations are gone when parameters are updated."""
+    updates = {True: "update", False: "transient"}
+    points: dict[str, tuple[sympy.Expr, ...]] = dict.fromkeys(updates.values(), ())
+    for phase, beyond in costs.points:
+        points[updates[phase == "update"]] += (tidy(_of(beyond, experts=experts)),)
+    return points
+
+
+def _memory(costs: Memory, points: Mapping[str, tuple[sympy.Expr, ...]], *, experts: bool) -> Iterator[tuple[str, sympy.Expr]]:
     import sympy
 
     for name, amount in (*costs.held.items(), ("host", costs.host)):
         yield name, tidy(_of(amount, experts=experts))
-    points = costs.transient.args if isinstance(costs.transient, sympy.Max) else (costs.transient,)
-    yield "transient", tidy(largest(tidy(_of(point, experts=experts)) for point in points))
+    for name, amounts in points.items():
+        yield name, tidy(largest(amounts)) if amounts else sympy.Integer(0)
+
+
+def _placed(linked: Linked) -> Iterator[Placed]:
+    """Where states lie: optimizer state also on the axis that splits the hidden dimension, of groups of which all weights lie in parts
+    there. What is made of it to update whole matrices is gathered over that axis."""
+    inside = {a.name for a in linked.step.axes if a.splits.matrices}
+    lies = stands_for(linked).values()
+    for placed in linked.step.placed:
+        own = [inside & {*s.lies.split} for s in lies if placed.state == OPTIMIZER.name and s.group == placed.group]
+        split = set.intersection(*own) if own else set()
+        yield replace(placed, modes=tuple(sorted({**dict(placed.modes), **dict.fromkeys(split, SHARDED)}.items())))
 
 
 def _of(expr: sympy.Expr, *, experts: bool) -> sympy.Expr:
@@ -187,7 +226,7 @@ def _of(expr: sympy.Expr, *, experts: bool) -> sympy.Expr:
     whole, own, copies = symbol("P"), symbol("P_expert"), symbol(f"P_{EXPERT_COPIES}")
     if not experts:
         return expr.xreplace({own: own * 0, copies: own * 0})
-    others = {symbol(f"P_{group}"): own * 0 for group in (NORM, TIED, COPIES, EXPERT_COPIES, ADAPTER, ADAPTER_SUMS)}
+    others = {symbol(f"P_{group}"): own * 0 for group in (TIED, COPIES, EXPERT_COPIES, *COUNTED)}
     return expr.xreplace({whole: own, **others}).xreplace({own: whole})
 
 

@@ -49,7 +49,7 @@ class StageTime:
 
     ``inside``, ``data``: exchanges of activations, and of parameters and gradients, in a forward and in a backward pass; ``once``: the
     latter where they come once a step. ``exposed``: what is not hidden, in the same order, and of what comes once a step. ``update``: of
-    the parameters. ``send``: a message to the next stage.
+    the parameters, with what makes and exchanges directions of whole matrices. ``send``: a message to the next stage.
     """
 
     forward: Amount
@@ -81,14 +81,14 @@ def stage_time(d: ModelDerivation, cost: StageCost, price: Symbols | Exact, over
         price.compute(n) for n in (cost.flops.forward, cost.flops.again, cost.flops.inputs, cost.flops.weights)
     )
     compute = (forward, again + inputs + weights)
-    sums: dict[str, list[Amount]] = {"inside": [0, 0], "data": [0, 0], "once": [0, 0]}
+    sums: dict[str, list[Amount]] = {"inside": [0, 0], "data": [0, 0], "once": [0, 0], "update": [0, 0]}
     send: Amount = 0
     for sent in cost.sent:
         if sent.kind == "send":
             send = price.exchange(sent)
             continue
         kind, backward = _kind(sent), sent.phase == "backward"
-        often = sympy.sympify(sent.times) / (1 if kind == "once" else d.batches)
+        often = sympy.sympify(sent.times) / (1 if kind in ("once", "update") else d.batches)
         sums[kind][backward] += price.exchange(sent) * price.amount(often)
     inside, data, once = (tuple(sums[key]) for key in ("inside", "data", "once"))
     return StageTime(
@@ -99,15 +99,17 @@ def stage_time(d: ModelDerivation, cost: StageCost, price: Symbols | Exact, over
         data=(data[0], data[1]),
         once=(once[0], once[1]),
         exposed=_exposed(compute, (inside[0], inside[1]), (data[0], data[1]), (once[0], once[1]), price, overlap),
-        update=price.memory(updated(cost)),
+        update=price.memory(updated(cost)) + price.compute(cost.iterated) + sums["update"][0],
         send=send,
     )
 
 
-def _kind(sent: Transfer) -> Literal["inside", "data", "once"]:
-    """Of activations; or of parameters and gradients, for each micro-batch or once a step."""
+def _kind(sent: Transfer) -> Literal["inside", "data", "once", "update"]:
+    """Of activations; or of parameters and gradients, for each micro-batch or once a step; or of momentum, which no pass can hide."""
     if sent.about.startswith("activations"):
         return "inside"
+    if sent.about == "momentum":
+        return "update"
     return "data" if sent.each else "once"
 
 
@@ -366,7 +368,7 @@ def utilisation(d: ModelDerivation, values: Mapping[str, Fraction], seconds: Fra
 def require_values(d: ModelDerivation, values: Mapping[str, Fraction]) -> None:
     """Raise InputError with every symbol that a time needs and that has no value; and for an efficiency above 1."""
     problems = Problems()
-    exprs = [e for c in d.costs for e in (c.peak, c.flops.total, *(x for s in c.sent for x in (s.total, s.size)))]
+    exprs = [e for c in d.costs for e in (c.peak, c.flops.total, c.iterated, *(x for s in c.sent for x in (s.total, s.size)))]
     used = {str(s) for e in exprs for s in getattr(e, "free_symbols", ())} | {
         str(n) for n in d.at.degrees.values() if not isinstance(n, int)
     }

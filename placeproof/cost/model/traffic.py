@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from placeproof.collectives import COLLECTIVES
-from placeproof.core.strategy import ADAPTER, ADAPTER_SUMS, COPIES, EXPERT, EXPERT_COPIES, EXPERTS, NORM, TIED
+from placeproof.core.strategy import ADAPTER_SUMS, COPIES, EXPERT, EXPERT_COPIES, EXPERTS, NORM, TIED
 from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.parts import DeviceSegment, Sizing
 from placeproof.cost.model.stages import Stage
-from placeproof.cost.model.step import GroupCosts, StateMessage
+from placeproof.cost.model.step import COUNTED, GroupCosts, StateMessage
 from placeproof.semantics.linked import Linked
 
 if TYPE_CHECKING:
     import sympy
+
+
+#: A part of a device, how often it has it, and the elements of its weights by the names of block and weight.
+Member: TypeAlias = tuple[DeviceSegment, Amount, Mapping[tuple[str, str], Amount]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +53,10 @@ class Transfer:
 class ParameterShare:
     """The parameters of one device that follow the same formulas: how many, and how many of them each unit has.
 
-    A unit is a part of the model. Where the root unit is gathered apart, it has what is no layer, and the units are the layers. ``sums``:
-    those of one copy whose gradients the step sums over the axis that splits the hidden dimension.
+    A unit is a part of the model. Where the root unit is gathered apart, it has what is no layer, and the units are the layers. ``once``:
+    those of groups, of one copy. ``sums``: those of one copy whose gradients the step sums over the axis that splits the hidden dimension,
+    where a formula does not say of which group. ``apart``: whether units differ in what they have of groups that are held, or updated,
+    otherwise.
     """
 
     def __init__(self, costs: GroupCosts, counted: Mapping[str, sympy.Expr], stage: Stage, at: Sizing, linked: Linked) -> None:
@@ -65,21 +71,24 @@ class ParameterShare:
         self.total = sympy.Add(*(n for g, n in counted.items() if own(g)))
         members = [(p, times, p.elements_of(own, at)) for p, times in stage.held]
         units = [(p.repeats, sympy.Add(*elements.values())) for p, _, elements in members]
-        self.root = _of_root(members) if costs.root_apart else None
+        self.root = sympy.Add(*(n for _, n in _once(m for m in members if not m[0].repeats))) if costs.root_apart else None
         self.units = [n for layer, n in units if layer or self.root is None] or [sympy.Integer(0)]
-        groups = [(linked.group(*weight), times * n) for _, times, elements in members for weight, n in elements.items()]
-        norms = sympy.Add(*(n for g, n in groups if g in (NORM, ADAPTER_SUMS)))
-        self.norms = stage.copies * norms
-        self.adapters = {g: stage.copies * sympy.Add(*(n for of, n in groups if of == g)) for g in (ADAPTER, ADAPTER_SUMS)}
-        self.frozen = any(g.frozen for g in linked.step.groups)
-        self.parts = [
-            {g: sympy.Add(*(n for weight, n in elements.items() if linked.group(*weight) == g)) for g in self.adapters}
-            for p, _, elements in members
-            if p.repeats or self.root is None
-        ]
-        summed = EXPERT_COPIES if EXPERT_COPIES in named else EXPERT
-        self.sums = sympy.Add(*(n for g, n in groups if g == summed)) if costs.experts else norms
+
+        def by_group(weights: Iterable[tuple[tuple[str, str], Amount]]) -> dict[str, sympy.Expr]:
+            groups = [(linked.group(*weight), n) for weight, n in weights]
+            return {g: sympy.Add(*(n for of, n in groups if of == g)) for g in (*COUNTED, *EXPERTS, COPIES, TIED)}
+
+        self.once = by_group(_once(members))
+        self.apart = any(g.frozen or g.update for g in linked.step.groups)
+        self.groups = {g: stage.copies * self.once[g] for g in COUNTED}
+        self.of_root = by_group(_once(m for m in members if not m[0].repeats))
+        self.parts = [by_group(elements.items()) for p, _, elements in members if p.repeats or self.root is None]
+        summed = (NORM, ADAPTER_SUMS) if not costs.experts else (EXPERT_COPIES,) if EXPERT_COPIES in named else (EXPERT,)
+        self.sums = sympy.Add(*(self.once[g] for g in summed))
         self.tied = _of_ends(stage, at) if linked.pipeline is not None else sympy.Integer(0)
+        # Where all is held and updated alike, formulas are the same for any number of these.
+        alike = {COPIES: sympy.Integer(0), TIED: self.tied}
+        self.groups |= {g: stage.copies * self.once[g] for g in alike} if self.apart else alike
 
     @cached_property
     def largest(self) -> sympy.Expr:
@@ -94,32 +103,29 @@ class ParameterShare:
         put = {
             "P": self.total,
             "U": self.total if named is None else named,
-            "P_norm": self.norms,
-            "P_tied": self.tied,
-            f"P_{COPIES}": self.total * 0,  # they lie as all others do, so that formulas are the same for any number
-            **{f"P_{group}": n for group, n in self.adapters.items()},
+            **{f"P_{group}": n for group, n in self.groups.items()},
         }
         put |= {} if self.root is None else {"U_root": self.root}
         return expr.xreplace({symbol(name): n for name, n in put.items()})
 
     def of_unit(self, expr: sympy.Expr, number: int) -> sympy.Expr:
-        """A formula for these parameters, in which what is said of a unit is said of one of them, with the adapters that it has."""
+        """A formula for these parameters, in which what is said of a unit is said of one of them, with what it has of each group."""
         import sympy
 
         if isinstance(expr, sympy.Add | sympy.Max):
             return expr.func(*(self.of_unit(arg, number) for arg in expr.args))
         if symbol("U_root") in expr.free_symbols:
-            adapters, total = dict.fromkeys(self.adapters, sympy.Integer(0)), self.root
+            groups, total = self.of_root, self.root
         elif symbol("U") in expr.free_symbols:
-            adapters, total = self.parts[number], self.units[number]
+            groups, total = self.parts[number], self.units[number]
         else:
             return self.of(expr)
-        put = {"P": total, "U": total, "U_root": total, **{f"P_{group}": n for group, n in adapters.items()}}
+        put = {"P": total, "U": total, "U_root": total, **{f"P_{group}": groups[group] for group in (*COUNTED, COPIES, TIED)}}
         return expr.xreplace({symbol(name): n for name, n in put.items()}) if total != 0 else sympy.Integer(0)
 
     def of_sums(self, expr: sympy.Expr) -> sympy.Expr:
         """A formula for those of one copy that are summed, of all units together."""
-        return expr.xreplace({symbol(name): self.sums for name in ("P", "P_norm", f"P_{ADAPTER_SUMS}")})
+        return expr.xreplace({symbol("P"): self.sums, **{symbol(f"P_{group}"): self.once[group] for group in COUNTED}})
 
 
 def _of_ends(stage: Stage, at: Sizing) -> sympy.Expr:
@@ -131,15 +137,14 @@ def _of_ends(stage: Stage, at: Sizing) -> sympy.Expr:
     return sympy.Add(*(r.elements for r in rows)) if stage.first != stage.last else sympy.Integer(0)
 
 
-def _of_root(members: Sequence[tuple[DeviceSegment, Amount, Mapping[tuple[str, str], Amount]]]) -> sympy.Expr:
-    """Elements of what is no layer; what two segments of it share is one tensor."""
-    import sympy
-
-    counted: dict[str, Amount] = {}
-    for part, _, elements in members:
-        for (block, weight), n in elements.items() if not part.repeats else ():
-            counted[weight if weight in part.shared else f"{part.name}.{block}.{weight}"] = n
-    return sympy.Add(*counted.values())
+def _once(members: Iterable[Member]) -> Iterator[tuple[tuple[str, str], Amount]]:
+    """The weights of parts, with all their repetitions; what several share is one tensor."""
+    seen: set[str] = set()
+    for part, times, elements in members:
+        for (block, weight), n in elements.items():
+            if weight not in seen:
+                yield (block, weight), times * n
+            seen |= {weight} & set(part.shared)
 
 
 def sent_of_activations(
@@ -178,7 +183,8 @@ def synchronised(stage: Stage, shares: Sequence[ParameterShare], linked: Linked)
     inside = {a.name for a in linked.step.axes if a.splits.matrices}
     states = [(share, message) for share, message in every if not message.scalar]
     tied = [(share, message) for share, message in states if TIED in message.groups]
-    summed = [(share, message) for share, message in states if set(message.axes) & inside and TIED not in message.groups]
+    gradients = [(share, message) for share, message in states if message.about == "gradients"]
+    summed = [(share, message) for share, message in gradients if set(message.axes) & inside and TIED not in message.groups]
     yield from (_of_tied(share, message) for share, message in tied if share.tied != 0)
     yield from _summed(stage, summed)
     layers = _layers(stage)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from placeproof.collectives import AxisLayout
 from placeproof.core.diagnostics import refuse
 from placeproof.core.mesh import degree_symbol
+from placeproof.core.states import OPTIMIZER
 from placeproof.core.strategy import INNER, OUTER
 from placeproof.core.symbols import symbol
 from placeproof.cost.step.parts import Count, Parts
@@ -34,7 +35,7 @@ class Amounts:
     """Sizes of a program's values. ``groups``: count norms and biases apart (``P_norm``) instead of taking them as 0.
 
     ``uneven``: axes along which a device has its own fraction of what lies in parts (:mod:`placeproof.cost.uneven`). ``inside``: axes
-    over which the sizes of groups are shared out already: they are those of one device there.
+    over which the sizes of groups are shared out already: they are those of one device there. Momentum that is gathered over them is more.
     """
 
     program: Program
@@ -160,11 +161,18 @@ class Amounts:
         if value.kind is Kind.SAVED:
             return self._saved(value, piece) / self.devices(tuple(a for a in split if a not in self._batch_factors | set(self._layer_axes)))
         whole, split = self._group(piece.group), tuple(a for a in split if a not in self.inside)
+        if value.kind is Kind.MOMENTUM:
+            whole = whole * self.devices(tuple(a for a in self._state_inside(piece.group) if piece.on(a) is AxisLayout.REPLICATE))
         tied = next((g.tied for g in self.program.groups if g.name == piece.group and g.tied in split), None)
         if tied is not None:  # the first and the last stage have it whole
             split = tuple(a for a in split if a != tied)
             whole = whole * self._ends(tied) if mean else whole
         return self.part(self._part(whole, value), self._without_layers(split, value.part))
+
+    def _state_inside(self, group: str) -> tuple[str, ...]:
+        """The axes over which a group's size is shared out already and its optimizer state lies in parts."""
+        placed = (p for p in self.program.placed if p.state == OPTIMIZER.name and p.group in (None, group))
+        return tuple(axis for p in placed for axis, mode in p.modes if axis in self.inside and mode.split)
 
     def _ends(self, axis: str) -> sympy.Expr:
         """The share of stages that are the first or the last one."""

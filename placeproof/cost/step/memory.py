@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """Bytes on one device. ``held`` by state; ``activations`` between forward and backward; ``transient`` beyond both at
-    the peak; ``moments`` are the points at which the peak can lie. ``host`` is held in host memory, ``host_transient`` passes."""
+    the peak; ``moments`` are the points at which the peak can lie, ``points`` all, each with its phase and what is alive beyond
+    activations. ``host`` is held in host memory, ``host_transient`` passes."""
 
     held: dict[str, sympy.Expr]
     activations: sympy.Expr
     transient: sympy.Expr
     moments: tuple[Moment, ...]
+    points: tuple[tuple[str, sympy.Expr], ...]
     host: sympy.Expr
     host_transient: sympy.Expr
     steps: tuple[Reason, ...]
@@ -61,7 +63,8 @@ def memory(trace: Trace, amounts: Amounts, runs: tuple[Unrolled, ...], without: 
 
     moments = moments_of(runs, trace, amounts, lambda life: passes(life) and not life.value.host)
     activations, step = _activations(moments, trace, amounts)
-    transient = largest(m.total() - activations for m in moments.points)
+    points = tuple((m.phase, m.total() - activations) for m in moments.points)
+    transient = largest(beyond for _, beyond in points)
     on_host = moments_of(runs, trace, amounts, lambda life: passes(life) and life.value.host)
     host_kept = on_host.most.get(ACTIVATIONS, amounts.one * 0)
     host_transient = largest([*(m.total() - host_kept for m in on_host.points), amounts.one * 0])
@@ -70,6 +73,7 @@ def memory(trace: Trace, amounts: Amounts, runs: tuple[Unrolled, ...], without: 
         activations=activations,
         transient=transient,
         moments=_decisive(moments.points, transient, activations),
+        points=points,
         host=host + host_kept,
         host_transient=host_transient,
         steps=(*steps, *step),

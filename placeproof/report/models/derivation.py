@@ -32,13 +32,20 @@ _ROWS = {
     "activations": "activations",
     "working": "computed again",
     "transient": "gathered",
+    "updating": "in the update",
     "peak": "peak",
     "host": "on the host",
     "host_asked": "host, asked for",
 }
 #: Rows that are there only where there is something.
-_SOMETIMES = ("working", "transient", "host", "host_asked")
-_FLOPS = {"forward": "forward", "again": "computed again", "inputs": "backward, inputs", "weights": "backward, weights"}
+_SOMETIMES = ("working", "transient", "updating", "host", "host_asked")
+_FLOPS = {
+    "forward": "forward",
+    "again": "computed again",
+    "inputs": "backward, inputs",
+    "weights": "backward, weights",
+    "update": "update, once a step",
+}
 #: Symbols of a device that only times speak of.
 _OF_TIME = ("eta", "F_peak", "B_mem")
 
@@ -100,7 +107,7 @@ def _stage(cost: StageCost, figure: _Figures) -> dict[str, Any]:
         "name": cost.stage.name,
         "index": cost.stage.index,
         "parameters": {group: figure(n) for group, n in cost.parameters.items()},
-        "memory": {key: figure(memory(cost, key)) for key in _ROWS},
+        "memory": {key: figure(amount) for key in _ROWS if (amount := memory(cost, key)) != 0 or key != "updating"},
         "in_flight": figure(cost.in_flight),
         "kept": _kept(cost, figure),
         "sent": _sent(cost, figure),
@@ -148,7 +155,8 @@ def _traffic(cost: StageCost, figure: _Figures) -> dict[str, Figure]:
 
 
 def _flops(cost: StageCost, figure: _Figures) -> dict[str, Figure]:
-    return {key: figure(getattr(cost.flops, key)) for key in _FLOPS}
+    once = {} if cost.iterated == 0 else {"update": figure(cost.iterated)}
+    return {key: figure(getattr(cost.flops, key)) for key in _FLOPS if key != "update"} | once
 
 
 def _used(d: ModelDerivation) -> set[str]:
@@ -204,6 +212,7 @@ def _states(d: ModelDerivation) -> Section:
         whose = " of experts" if costs.experts else ""
         rows += [(f"{state}{whose}", costs.memory[state]) for state in ("parameters", "gradients", "optimizer")]
         rows.append((f"gathered{whose}", costs.memory["transient"]))
+        rows += [(f"in the update{whose}", costs.memory["update"])] if costs.memory["update"] != 0 else []
         rows += [(f"on the host{whose}", host)] if (host := costs.memory["host"]) != 0 else []
     return section("model states of one device, bytes, in its P parameters and the U of its largest unit", Table(rows))
 
@@ -279,6 +288,8 @@ def conventions(d: ModelDerivation) -> list[str]:
             "what is frozen has no gradient and no optimizer state, and takes b_frozen bytes on average; what a layer unpacks of weights"
             " of few bits to compute is not counted, nor is dropout before adapters; the gradient of what the first layer reads is computed"
         )
+    if dict(d.linked.step.reference).get("optimizer") == "orthogonal":
+        lines += directions(d)
     if any(cost.host != 0 for cost in d.costs):
         lines.append("what lies on the host is no part of the peak, and neither is what passes there in an update")
     if any(cost.host_asked != cost.host for cost in d.costs):
@@ -291,6 +302,19 @@ def conventions(d: ModelDerivation) -> list[str]:
         lines.append(_of_runs(d))
     if d.linked.note:
         lines.append(d.linked.note)
+    return lines
+
+
+def directions(d: ModelDerivation) -> list[str]:
+    """What is taken for granted of an update of whole matrices."""
+    lines = [
+        "Muon updates factors of products, an expert as a matrix by itself; tables, heads, gains and biases are updated element by element,"
+        " and their state is taken to be as wide: `--precision mixed-muon`",
+        "a matrix is a weight of a block; a system that keeps several in one, as queries, keys and values, makes one direction of them",
+        "directions take n_ns iterations of products; their buffers, but for a unit's matrices and directions, are not counted",
+    ]
+    if any(g.whole for g in d.linked.step.groups):
+        lines.append("owners of whole matrices are taken to have equal parts of them")
     return lines
 
 

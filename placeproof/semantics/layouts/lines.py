@@ -82,21 +82,24 @@ def lines(program: Program) -> tuple[Line, ...]:
 
 
 def inputs(program: Program) -> dict[str, BlockValue]:
-    """The tensors of the header, as a device holds them. Raises InputError where none of them is an activation."""
+    """The tensors of the header, as a device holds them. Raises InputError where there is none."""
     if not program.tensors:
         _refuse("this program declares no tensor, so it is no block of a model", None)
     seeds = adjoints(program)
-    values = {
+    return {
         t.name: BlockValue(layout=declared(t, adjoint=t.name in seeds), name=t.name, line=t.place.line if t.place else 0)
         for t in program.tensors
     }
-    if not any(v.data for v in values.values()):
+
+
+def require_activations(program: Program) -> None:
+    """Raise InputError where no tensor of the header is an activation."""
+    if not any(value.data for value in inputs(program).values()):
         _refuse(
             "no tensor of this program is an activation: none has a dimension along which samples or tokens lie",
             program.tensors[0].place,
             "call these dimensions " + ", ".join(f"`{d}`" for d in sorted(POSITIONS)),
         )
-    return values
 
 
 def _refuse(message: str, place: Place | None, help: str | None = None) -> NoReturn:

@@ -18,6 +18,7 @@ from placeproof.core.mesh import SPLITS
 from placeproof.core.modes import SHARDED, Mode
 from placeproof.core.states import MODEL_STATES, PARAMETERS
 from placeproof.models import Block, holders
+from placeproof.models.family import apart
 from placeproof.models.programs import WIRES, output, weights
 from placeproof.programs import Assign, Call, Do, Expr, Placed, Program, Ref, Stmt
 from placeproof.programs.ir import Group, Tensor, references, rewritten, with_expressions
@@ -35,10 +36,11 @@ Split = Mapping[str, tuple[str, ...]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightContract:
     """Of a weight: the axes over which it lies in parts, a device having the gradient of its own; and those over which the gradient is the
-    sum of what devices find."""
+    sum of what devices find. ``whole``: the axes along which its parts are whole matrices: an expert is one by itself."""
 
     split: tuple[str, ...]
     partial: tuple[str, ...]
+    whole: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         words = [f"in parts over {_listed(self.split)}"] if self.split else []
@@ -60,7 +62,14 @@ class Contract:
 def contract_of(block: Block) -> Contract:
     """What a block's text says of itself."""
     program, sums = block.program, partial(block.program)
-    own = {w.name: WeightContract(split=tuple(a for a, _ in w.split), partial=sums.get(w.name, ())) for w in weights(program)}
+    own = {
+        w.name: WeightContract(
+            split=tuple(a for a, _ in w.split),
+            partial=sums.get(w.name, ()),
+            whole=tuple(a for a, dim in w.split if dim in apart(block.groups[w.name])),
+        )
+        for w in weights(program)
+    }
     tensors = {t.name: t for t in program.tensors}
     incoming = next((c for c in _returns(program) if c.option("at")), None)
     adjoint = tensors.get(incoming.option("at") or "") if incoming is not None else None
@@ -88,7 +97,11 @@ def against_contracts(linked: Linked) -> Program:
     Raises InputError where the step places parameters on an axis along which a block has them in parts.
     """
     step, stands = linked.step, stands_for(linked)
-    parts = {group.name: [(_part(group, name, s), s.lies) for name, s in stands.items() if s.group == group.name] for group in step.groups}
+    alone = dict(step.reference).get("optimizer", "elementwise") == "elementwise"
+    parts = {
+        group.name: [(_part(group, name, s.lies, alone), s.lies) for name, s in stands.items() if s.group == group.name]
+        for group in step.groups
+    }
     axes = tuple(replace(a, splits=SPLITS["blocks"]) if a in splitting(step) else a for a in step.axes)
     groups = tuple(g for own in parts.values() for g, _ in own)
     states = {True: (PARAMETERS,), False: MODEL_STATES}
@@ -123,8 +136,10 @@ def stands_for(linked: Linked) -> dict[str, Stands]:
     return stands
 
 
-def _part(group: Group, name: str, stands: Stands) -> Group:
-    return replace(group, name=name, partial=stands.lies.partial, experts=())
+def _part(group: Group, name: str, lies: WeightContract, alone: bool) -> Group:
+    """``alone``: the update reads no other element, so that nothing asks for whole matrices."""
+    whole = () if alone else tuple(dict.fromkeys((*group.whole, *lies.whole)))
+    return replace(group, name=name, partial=lies.partial, whole=whole, experts=())
 
 
 def _placed(linked: Linked, state: str, old: str, new: Group, lies: WeightContract) -> Placed:

@@ -13,12 +13,26 @@ from dataclasses import replace
 from typing import Literal
 
 from placeproof.core.diagnostics import refuse
-from placeproof.core.strategy import ADAPTER, ADAPTER_SUMS, COPIES, EXPERT, EXPERT_COPIES, NORM, TIED, Strategy
+from placeproof.core.strategy import (
+    ADAPTER,
+    ADAPTER_SUMS,
+    COPIES,
+    ELEMENTWISE,
+    EXPERT,
+    EXPERT_COPIES,
+    MATRIX,
+    MATRIX_COPIES,
+    MATRIX_SUMS,
+    NORM,
+    TIED,
+    Strategy,
+)
 from placeproof.core.symbols import symbol
 from placeproof.models import Block, Model, Segment, shared_by_segments
 from placeproof.models.adapters import SIZE, adapted, adapters, targets
 from placeproof.models.expressions import Amount, Expression, expression
-from placeproof.models.programs import rows_reached, weights
+from placeproof.models.family import ROUTER
+from placeproof.models.programs import factors, rows_reached, weights
 from placeproof.programs.ir import Tensor
 from placeproof.semantics.blocks import Plan, combined, context_parallel, expert_parallel, lower_block, tensor_parallel
 from placeproof.semantics.linked.claims import left_partial, partial
@@ -38,10 +52,8 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
     model does not have.
     """
     require_usable(strategy)
-    if strategy.schedule.matrices is not None:
-        message = f"which weights of {model.name} are matrices to an update of whole matrices (`muon`) is not lowered"
-        refuse("PP122", message, help="leave `--model` out: `placeproof derive STRATEGY --groups --set P=... --set P_norm=...`")
     _require_experts(model, strategy)
+    _require_matrices(model, strategy)
     keeps = strategy.schedule
     if keeps.train == "adapters":
         model = adapted(model, targets(model, keeps.targets or "linear"), keeps.rank)
@@ -50,8 +62,9 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
     facts, plan = Facts(strategy), plan_of(strategy)
     lowered = {b.name: _lowered(b, plan) for b in {b.name: b for s in model.segments for b in s.blocks}.values()}
     weights_of = {(_kind(b, w.name, facts, tied), w.name in _summed(b, facts), _cut(w, facts)) for b in lowered.values() for w in b.weights}
-    sums = (g for g in (NORM, EXPERT, EXPERT_COPIES, TIED, ADAPTER_SUMS) if any(kind == g and summed for kind, summed, _ in weights_of))
-    alike = (NORM, EXPERT, EXPERT_COPIES, TIED, COPIES, ADAPTER_SUMS)
+    found = (MATRIX_SUMS, NORM, EXPERT, EXPERT_COPIES, TIED, ADAPTER_SUMS)
+    sums = (g for g in found if any(kind == g and summed for kind, summed, _ in weights_of))
+    alike = (*found, MATRIX_COPIES, COPIES)
     copies = (g for g in alike if any(kind == g and not cut for kind, _, cut in weights_of))
     if facts.hidden is not None and keeps.clip and (ADAPTER, False, False) in weights_of:
         refuse("PP122", f"the norm of adapters that every device of `{facts.hidden}` has whole is not lowered", help="leave `clip` out")
@@ -182,7 +195,8 @@ def _summed(block: Block, facts: Facts) -> set[str]:
 
 def _kind(block: Block, weight: str, facts: Facts, tied: Sequence[str]) -> str:
     """The step's group of a weight: what the ends of a pipeline share, experts, or what each device of the hidden axis finds a part of the
-    gradient of; where squares of all are added up, what each of these devices has; else that of all others."""
+    gradient of; where squares of all are added up, what each of these devices has; else that of all others. Where an update reads whole
+    matrices, the last is that of matrices in parts."""
     if facts.strategy.schedule.train == "adapters":
         if block.groups[weight] == ADAPTER:
             return ADAPTER_SUMS if weight in _summed(block, facts) else ADAPTER
@@ -190,12 +204,29 @@ def _kind(block: Block, weight: str, facts: Facts, tied: Sequence[str]) -> str:
     copied = facts.hidden is not None and not any(w.name == weight and _cut(w, facts) for w in block.weights)
     if weight in tied:
         return TIED
-    summed = weight in _summed(block, facts)
+    summed, whole = weight in _summed(block, facts), facts.strategy.schedule.matrices is not None
     if block.groups[weight] == EXPERT and facts.experts:
         return EXPERT_COPIES if copied and facts.split_experts and (summed or facts.strategy.schedule.clip) else EXPERT
+    if whole and _in_matrices(block, weight):
+        return MATRIX_SUMS if summed else MATRIX_COPIES if copied else ""
     if summed:
         return NORM
-    return COPIES if copied and facts.strategy.schedule.clip else ""
+    return COPIES if copied and facts.strategy.schedule.clip else ELEMENTWISE if whole else ""
+
+
+def _in_matrices(block: Block, weight: str) -> bool:
+    """Whether an update of whole matrices reads the whole of a weight: a factor of products that is no table, and no head."""
+    return block.groups[weight] in (MATRIX, ROUTER, EXPERT) and weight in factors(block.program)
+
+
+def _require_matrices(model: Model, strategy: Strategy) -> None:
+    """Raise InputError where an update of whole matrices has experts over an axis, and something of them is no matrix."""
+    if strategy.schedule.matrices is None or not strategy.experts:
+        return
+    for block in (b for s in model.segments for b in s.blocks):
+        for weight in (w for w, group in block.groups.items() if group == EXPERT and not _in_matrices(block, w)):
+            message = f"`{block.name}.{weight}` of {model.name} is of experts and no matrix, and they lie over `{strategy.experts[0]}`"
+            refuse("PP122", f"{message}: to update it element by element is not lowered", help="leave `ep` out")
 
 
 def _cut(weight: Tensor, facts: Facts) -> bool:

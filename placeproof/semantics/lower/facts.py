@@ -15,10 +15,14 @@ from placeproof.core.strategy import (
     BASE,
     COPIES,
     DENSE,
+    ELEMENTWISE,
     EXPERT,
     EXPERT_COPIES,
     EXPERTS,
+    MATRICES,
     MATRIX,
+    MATRIX_COPIES,
+    MATRIX_SUMS,
     NORM,
     OUTER,
     TIED,
@@ -154,15 +158,15 @@ class Facts:
 
     def in_matrices(self, group: str | None) -> bool:
         """Whether the update reads whole matrices of a group."""
-        return self.strategy.schedule.matrices is not None and group in (MATRIX, EXPERT)
+        return self.strategy.schedule.matrices is not None and group in MATRICES
 
     def cut_matrices(self, group: str | None) -> tuple[str, ...]:
         """The axes along which a device has parts of each matrix of which the update reads the whole."""
         if not self.in_matrices(group):
             return ()
         parts = [a for a in self.among(self.optimizer_parts, group) if a not in self.whole_parts]
-        hidden = [self.hidden] if self.hidden is not None and dict(self.modes(OPTIMIZER, group))[self.hidden].split else []
-        return (*parts, *hidden)
+        cut = () if self.hidden is None or group in (MATRIX_COPIES, MATRIX_SUMS) else self.among((self.hidden,), group)
+        return (*parts, *(axis for axis in cut if dict(self.modes(OPTIMIZER, group))[axis].split))
 
     def cut_axes(self, group: str | None) -> tuple[str, ...]:
         """The axes along which each device has other elements of the gradients that the update reads, of a group."""
@@ -237,7 +241,12 @@ class Facts:
         """Parameter groups that are placed differently; (None,) when all lie alike."""
         apart = (*([EXPERT] if self.experts else []), *([TIED] if self.tied else []))
         apart += tuple(group for group in (COPIES, EXPERT_COPIES) if group in self.copies)
-        beside = self.hidden is not None or self.strategy.schedule.matrices is not None
+        whole = self.strategy.schedule.matrices is not None
+        if whole and self.linked:
+            named = (MATRIX_SUMS in self.summed_with_norms, MATRIX_COPIES in self.copies, True, NORM in self.summed_with_norms)
+            own = zip((MATRIX_SUMS, MATRIX_COPIES, ELEMENTWISE, NORM), named, strict=True)
+            return (MATRIX, *(group for group, there in own if there), *apart)
+        beside = self.hidden is not None or whole
         if beside and (NORM in self.summed_with_norms or not self.linked):
             return (MATRIX, NORM, *apart)
         if self.strategy.schedule.train == "adapters":

@@ -14,10 +14,13 @@ from placeproof.core.strategy import (
     BASE,
     COPIES,
     DENSE,
+    ELEMENTWISE,
     EXPERT,
     EXPERT_COPIES,
     EXPERTS,
     MATRIX,
+    MATRIX_COPIES,
+    MATRIX_SUMS,
     NORM,
     TIED,
     Strategy,
@@ -49,6 +52,10 @@ def lower(
     facts = Facts(one_copy_each(strategy), linked, tied, sums, copies)
     if facts.frozen and strategy.schedule.matrices is not None:
         refuse("PP122", "updates of whole matrices beside what is frozen are not lowered", help="leave one of the two out")
+    if strategy.schedule.matrices is not None and facts.split_experts and not linked:
+        message = "an update of whole matrices needs to know which parts of experts make one, where the hidden dimension is split"
+        help = "say of which model, `--model mixtral-8x7b`, or keep each expert whole: `ep(experts=whole)`"
+        refuse("PP122", message, help=help)
     if facts.frozen and facts.cut is not None:
         message = f"which of the adapters lie in parts on `{facts.cut}`, which splits the hidden dimension, depends on the layers"
         refuse("PP122", message, help=f"say of which model, `--model llama3-8b`, or leave `{facts.cut}` out")
@@ -73,25 +80,21 @@ def _reference(strategy: Strategy) -> tuple[tuple[str, str], ...]:
 
 
 def _groups(facts: Facts) -> tuple[Group, ...]:
-    sizes = {EXPERT: "P_expert", EXPERT_COPIES: "P_expert_copies", TIED: "P_tied", COPIES: "P_copies"}
-    sizes |= {group: f"P_{group}" for group in (ADAPTER, ADAPTER_SUMS)}
+    named = (NORM, EXPERT, EXPERT_COPIES, TIED, COPIES, ADAPTER, ADAPTER_SUMS, MATRIX_COPIES, MATRIX_SUMS, ELEMENTWISE)
     apart = tuple(
         Group(
             name=group,
-            size=ref(sizes[group]),
+            size=ref(f"P_{group}"),
             experts=facts.experts if group in EXPERTS else (),
             tied=facts.stages if group == TIED else None,
             frozen=group in facts.frozen,
         )
         for group in facts.groups
-        if group in sizes
+        if group in named
     )
-    if facts.groups[0] != MATRIX:
-        rest = infix("-", ref("P"), *(group.size for group in apart))
-        name = BASE if BASE in facts.groups else DENSE if apart else DEFAULT_GROUP
-        return (Group(name=name, size=rest, frozen=name in facts.frozen), *apart)
-    others = (Group(name=NORM, size=ref("P_norm")), *apart)
-    every = (Group(name=MATRIX, size=infix("-", ref("P"), *(group.size for group in others))), *others)
+    first = next((group for group in (MATRIX, BASE) if group in facts.groups), DENSE if apart else DEFAULT_GROUP)
+    rest = infix("-", ref("P"), *(group.size for group in apart))
+    every = (Group(name=first, size=rest, frozen=first in facts.frozen), *apart)
     return every if facts.strategy.schedule.matrices is None else tuple(_updated(facts, group) for group in every)
 
 

@@ -1,0 +1,130 @@
+"""What an update of whole matrices computes on a device: the iterations that make a direction of each matrix that it has, or gathers.
+
+Which matrices these are, and how much of each a device has, is read off the step; their shapes off the products of forward. A matrix has as
+many rows as its shorter side has elements: what is longer is transposed (Jordan et al. 2024, "Muon"). Element-wise operations are not
+counted, nor is what is computed on a host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from placeproof.collectives import AxisLayout
+from placeproof.core.diagnostics import refuse
+from placeproof.core.symbols import symbol
+from placeproof.cost.blocks.flops import flops
+from placeproof.cost.blocks.layer import Stored
+from placeproof.cost.blocks.tensors import Amount
+from placeproof.cost.derive import evaluate
+from placeproof.cost.model.parts import Sizing
+from placeproof.cost.model.stages import Stage
+from placeproof.cost.model.step import StepCosts
+from placeproof.models.family import apart
+from placeproof.models.programs import update_program
+from placeproof.programs import Group
+from placeproof.semantics.values import Event
+
+if TYPE_CHECKING:
+    import sympy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """A weight as a matrix. ``beside``: dimensions along which several lie beside one another; ``inner``: those that it has in common with
+    what it multiplies, which are one side of it."""
+
+    weight: Stored
+    beside: frozenset[str]
+    inner: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Direction:
+    """A group of whose matrices a step makes directions. ``split``: the factors of axes along which a device has parts of it then;
+    ``whole``: those along which parts are whole matrices. ``event``: where it does."""
+
+    group: Group
+    split: tuple[str, ...]
+    whole: tuple[str, ...]
+    event: Event
+
+
+def iterated(stage: Stage, step: StepCosts, at: Sizing) -> sympy.Expr:
+    """Floating-point operations of a step on a device of a stage. Raises InputError where directions are made of parts of matrices, in a
+    branch, or more than once a step."""
+    import sympy
+
+    by_group: dict[str, list[Direction]] = {}
+    for direction in _directions(step):
+        by_group.setdefault(direction.group.name, []).append(direction)
+    total: Amount = sympy.Integer(0)
+    for part, times in stage.held if by_group else ():
+        inner = part.plain.products()
+        for group, weight in part.weights:
+            matrix = Matrix(weight=weight, beside=apart(group), inner=inner.get((weight.number, weight.name), frozenset()))
+            for direction in by_group.get(step.linked.group(weight.block, weight.name), ()):
+                total += stage.copies * times * _of(matrix, direction, step, at)
+    return total
+
+
+def _directions(step: StepCosts) -> Iterator[Direction]:
+    program = step.found.program
+    if dict(program.reference).get("optimizer") != "orthogonal":
+        return
+    groups = {g.name: g for g in program.groups}
+    stages = {a.name for a in program.axes if a.splits.stages}  # a device's own layers are counted
+    for event in step.found.events:
+        if event.call.op not in ("orthogonalize", "update"):
+            continue
+        value = event.operands[0 if event.call.op == "orthogonalize" else 1]
+        pieces = [(groups[p.group or program.groups[0].name], p) for p in value.pieces if not value.host]
+        pieces = [(group, piece) for group, piece in pieces if group.update is None and not group.frozen]
+        if pieces and (event.branches or any(loop.domain == "microbatches" for loop in event.loops)):
+            text = "what is computed of directions that are made in a branch, or for each micro-batch, is not derived"
+            refuse("PP311", text, place=event.stmt.place, help="update once a step, on every device")
+        for group, piece in pieces:
+            whole = program.factors(*group.whole)
+            split = tuple(a for a in piece.axes(AxisLayout.SHARD) if a not in stages)
+            yield Direction(group=group, split=split, whole=whole, event=event)
+
+
+def _of(matrix: Matrix, direction: Direction, step: StepCosts, at: Sizing) -> Amount:
+    """Of the matrices that are one weight of a block."""
+    import sympy
+
+    dims, splits = matrix.weight.dims, dict(matrix.weight.split)
+    sizes = {dim: sympy.sympify(at.sizes[dim]) for dim in dims}
+    for dim, axes in splits.items():
+        taken = axes if dim in matrix.beside else tuple(a for a in axes if a in direction.split)
+        sizes[dim] = sizes[dim] / step.amounts.devices(taken)
+    parts = tuple(a for a in direction.split if not any(a in axes for axes in splits.values()))
+    for axis in (a for a in parts if a not in direction.whole):
+        text = f"what is computed of parts of matrices over `{axis}` is not derived: an update makes directions of whole ones"
+        refuse("PP311", text, place=direction.event.stmt.place, help="gather them first: `all_gather(momentum(...), ...)`")
+
+    def product(of: Callable[[str], bool]) -> sympy.Expr:
+        return sympy.Mul(*(sizes[dim] for dim in dims if of(dim)))
+
+    number = product(lambda dim: dim in matrix.beside) / step.amounts.devices(parts)
+    sides = product(lambda dim: dim in matrix.inner - matrix.beside), product(lambda dim: dim not in matrix.inner | matrix.beside)
+    return number * symbol("n_ns") * _iteration(*_ordered(*sides, step.linked.values))
+
+
+def _ordered(one: sympy.Expr, other: sympy.Expr, values: Mapping[str, int]) -> tuple[sympy.Expr, sympy.Expr]:
+    """The shorter side of a matrix and the longer one, as far as sizes are known."""
+    import sympy
+
+    ratio = evaluate(one / other, {name: Fraction(n) for name, n in values.items()})
+    if ratio is None:
+        return sympy.Min(one, other), sympy.Max(one, other)
+    return (one, other) if ratio <= 1 else (other, one)
+
+
+def _iteration(rows: sympy.Expr, columns: sympy.Expr) -> Amount:
+    """Of one iteration of one matrix."""
+    program = update_program("newton_schulz")
+    sizes = {dim: columns if dim == "columns" else rows for t in program.tensors for dim in (*t.dims, *([t.picks] if t.picks else []))}
+    return flops(program, sizes, {a.name: 1 for a in program.axes}).forward
