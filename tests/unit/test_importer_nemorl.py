@@ -72,6 +72,8 @@ def refused(said: dict[str, Any], world: int | None = None, base: str = "made_gr
         ({**BY_MEGATRON, MEGATRON + "optimizer.use_distributed_optimizer": False}, 4,
          "tp(tp=2) * sp(tp=2) * pp(pp=2, microbatches=32) * clip"),
         ({**BY_MEGATRON, "policy.sequence_packing.enabled": True}, 32, "zero1(dp=8) * tp(tp=2) * sp(tp=2) * pp(pp=2) * clip"),
+        ({**BY_MEGATRON, MEGATRON + "peft": {"enabled": True, "dim": 8, "target_modules": ["linear_qkv", "linear_proj"]}}, 32,
+         "zero1(dp=8) * tp(tp=2) * sp(tp=2) * pp(pp=2, microbatches=4) * clip * lora(rank=8, targets=attention)"),
         ({**BY_MEGATRON, MEGATRON + "tensor_model_parallel_size": 1}, 32, "zero1(dp=16) * pp(pp=2, microbatches=2) * clip"),
         (EXPERTS, 32,
          "zero1(dp=8) * zero1(dp=ep) * tp(tp=2) * sp(tp=2) * accumulate(microbatches=2) * ep(ep=2) * ep(ep=tp) * clip"),
@@ -110,7 +112,8 @@ def test_settings_decide_the_strategy(said: dict[str, Any], world: int, expressi
         ({**PLAIN, FSDP + "cpu_offload": True}, 1, "host memory on one device"),
         ({FSDP + "automodel_kwargs.freeze_config.freeze_vision_tower": True}, None, "`freeze_vision_tower`: a part of the model"),
         ({"policy.draft.enabled": True}, None, "drafts under Megatron-LM alone"),
-        ({**BY_MEGATRON, MEGATRON + "peft.enabled": True}, None, "adapters of Megatron-Bridge"),
+        ({**BY_MEGATRON, MEGATRON + "peft.enabled": True}, None, "asks for the rank of adapters"),
+        ({**EXPERTS, MEGATRON + "peft": {"enabled": True, "dim": 8}}, 32, "experts of a device share an adapter"),
         ({**BY_MEGATRON, MEGATRON + "freeze_config.freeze_vision_model": True}, None, "`freeze_config`: a part of the model"),
         ({**BY_MEGATRON, MEGATRON + "freeze_sound_encoder": True}, None, "`freeze_sound_encoder`: a part of the model"),
         ({**BY_MEGATRON, MEGATRON + "context_parallel_size": 2}, None, "have to be packed"),
@@ -174,6 +177,8 @@ def test_what_makes_another_step_is_named() -> None:
     assert {one.name for one in read({**experts, "policy.model_name": "a/b"}).another_step} == names
     assert not read(experts).another_step
     assert {one.name for one in read({**PLAIN, FSDP + "expert_parallel_size": 2}).another_step} == {"experts"}
+    frozen = {**BY_MEGATRON, "policy.model_name": "a/b", MEGATRON + "peft": {"enabled": True, "dim": 8, "dropout": 0.1}}
+    assert {one.name for one in read(frozen).another_step} == {MEGATRON + "peft.dropout"}
     of_automodel = {**PLAIN, FSDP + "expert_parallel_size": 2, FSDP + "context_parallel_size": 2}
     assert FSDP + "context_parallel_size" in {one.name for one in read(of_automodel).another_step}
     assert {one.name for one in read({**of_automodel, FSDP + "automodel_kwargs.backend.attn": "te"}).another_step} == {"experts"}

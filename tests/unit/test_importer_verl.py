@@ -66,7 +66,13 @@ def test_settings_decide_the_strategy(more: str, expression: str) -> None:
         (f"{ACTOR}ppo_micro_batch_size_per_gpu=null", "PP504", "asks for the size of a micro-batch"),
         (f"{ACTOR}fsdp_config.mixed_precision.param_dtype=fp32", "PP504", "Hydra refuses to override"),
         (f"{ACTOR}fsdp_config.wrap_policy.disable=true", "PP504", "Hydra refuses to override"),
-        ("actor_rollout_ref.model.lora.rank=32", "PP504", "which is not read from here"),
+        ("actor_rollout_ref.model.lora.rank=32", "PP504", "FSDP does not read them"),
+        ("model_engine=megatron actor_rollout_ref.model.lora.rank=32 actor_rollout_ref.model.lora.type=vlm_lora", "PP504", "is frozen"),
+        (
+            f"model_engine=megatron actor_rollout_ref.model.lora.rank=32 {ACTOR}megatron.expert_model_parallel_size=2",
+            "PP504",
+            "experts of a device share an adapter",
+        ),
         ("actor_rollout_ref.model.lora_adapter_path=a", "PP504", "their own file says their rank"),
         (f"{ACTOR}strategy=megatron actor_rollout_ref.model.lora_rank=32", "PP504", "adapters under Megatron-LM"),
         (f"{ACTOR}ppo_mini_batch_size=512", "PP504", "is larger than the batch of 256"),
@@ -204,6 +210,35 @@ def test_micro_batches_of_all_devices_are_those_of_early_versions() -> None:
     assert told.told
     assert "stops without it" in told.note
     assert not any("stops without it" in one.note for one in read().readings)
+
+
+@pytest.mark.parametrize(
+    ("more", "adapters", "listed", "other"),
+    [
+        ("", "lora(rank=32)", True, set()),
+        ("target_modules=[linear_fc2,linear_proj,linear_qkv,linear_fc1]", "lora(rank=32)", True, set()),
+        ("target_modules=[linear_qkv,linear_proj]", "lora(rank=32, targets=attention)", True, set()),
+        ("target_modules=[linear_qkv]", "lora(rank=32)", True, set()),
+        ("type=canonical_lora LORA.target_modules=[linear_q,linear_v]", "lora(rank=32, targets=qv)", False, set()),
+        ("type=canonical_lora", "lora(rank=32)", True, set()),
+        ("type=dora LORA.dropout=0.1", "lora(rank=32)", True, {"type", "dropout"}),
+    ],
+)
+def test_adapters_of_megatron_bridge_are_read(more: str, adapters: str, listed: bool, other: set[str]) -> None:
+    lora = "actor_rollout_ref.model.lora."
+    found = read(f"model_engine=megatron {lora}rank=32 {f'{lora}{more}'.replace('LORA.', lora) if more else ''}")
+    assert found.expression == f"zero1(dp=8) * accumulate(microbatches=4) * clip * {adapters}"
+    assert [one.name for one in found.of(Role.NOT_MODELLED)] == [f"{lora}target_modules"] * listed
+    assert {one.name for one in found.another_step} == {f"{lora}{name}" for name in other}
+    assert found.precision is None
+    found.strategy()
+
+
+def test_what_is_said_of_adapters_without_a_rank_is_of_no_matter() -> None:
+    lora = "actor_rollout_ref.model.lora."
+    found = read(f"model_engine=megatron {lora}dropout=0.1 {lora}type=dora")
+    assert found.expression == read("model_engine=megatron").expression
+    assert not found.another_step
 
 
 @pytest.mark.parametrize("name", ["target_modules=[q_proj]", "exclude_modules=.*visual.*", "target_parameters=[mlp.experts.down_proj]"])

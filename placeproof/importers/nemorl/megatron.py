@@ -10,6 +10,7 @@ from typing import Any
 from placeproof.core.diagnostics import Problems
 from placeproof.importers.fields import Reader
 from placeproof.importers.imported import Imported
+from placeproof.importers.megatron.adapted import adapted
 from placeproof.importers.megatron.handed import OTHERWISE, Arguments, hand, path_of, read, table
 from placeproof.importers.nemorl.run import MEGATRON, POLICY, Run
 
@@ -33,7 +34,8 @@ _SET: dict[str, Any] = {
 
 def built(reader: Reader, step: Run, problems: Problems) -> Imported:
     """The strategy."""
-    return read(_arguments(reader, step), reader.document, step.size, problems, "nemorl")
+    imported = read(_arguments(reader, step), reader.document, step.size, problems, "nemorl")
+    return adapted(reader, imported, MEGATRON + "peft.", "dim") if reader.get(MEGATRON + "peft.enabled") else imported
 
 
 def _arguments(reader: Reader, step: Run) -> Arguments:

@@ -10,8 +10,9 @@ from typing import Any
 from placeproof.core.diagnostics import Problems
 from placeproof.importers.fields import Reader
 from placeproof.importers.imported import Imported
+from placeproof.importers.megatron.adapted import adapted
 from placeproof.importers.megatron.handed import Arguments, hand, path_of, read, table
-from placeproof.importers.verl.run import ACTOR, MEGATRON, Run
+from placeproof.importers.verl.run import ACTOR, MEGATRON, MODEL, Run
 
 #: verl's names -> Megatron's, where they are not the same.
 _NAMES = {
@@ -38,7 +39,10 @@ _SET: dict[str, Any] = {
 
 def built(run: Reader, step: Run, m: int | None, problems: Problems) -> Imported:
     """The strategy. ``m``: micro-batches of a step, None where they are open."""
-    return read(_arguments(run, step, m), run.document, step.size, problems, "verl")
+    imported = read(_arguments(run, step, m), run.document, step.size, problems, "verl")
+    if not run.get(MODEL + "lora.rank"):
+        return imported
+    return adapted(run, imported, MODEL + "lora.", "rank", apart=run.get(MODEL + "lora.type") == "canonical_lora")
 
 
 def _arguments(run: Reader, step: Run, m: int | None) -> Arguments:
