@@ -8,16 +8,16 @@ from functools import cache
 from placeproof.core.symbols import symbol
 from placeproof.programs import Program
 from placeproof.semantics.catalogue import compositions, variants
-from placeproof.theory import Degree, Proved, Real, derived, holds, maximum, refused, theorem, units
+from placeproof.theory import Degree, Proved, Real, derived, holds, maximum, refused, theorem, units, without_call, wrong
 
 MODELLED = ("ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp", "tp * sp", "cp", "zero_offload", "zero1 * tp * cp", "tp * checkpoint")
 
 
 @cache
 def every():
-    """Compositions of one and two strategies, and each option of one, by their expressions."""
-    options = [text for text, made in variants() if isinstance(made, Program) and text.count("*") < 2]
-    return tuple(dict.fromkeys([text for text, made in compositions(2) if isinstance(made, Program)] + options))
+    """Compositions of one and two strategies, and each option of one: their programs, by their expressions."""
+    options = {text: made for text, made in variants() if text.count("*") < 2}
+    return {text: made for text, made in (dict(compositions(2)) | options).items() if isinstance(made, Program)}
 
 
 @cache
@@ -35,6 +35,17 @@ def on_one(amount, **more):
     """An amount where each axis has one device."""
     degrees = [s.name for s in amount.expr.free_symbols if s.name == "N" or s.name.startswith("N_")]
     return amount.where(**dict.fromkeys(degrees, 1), **more)
+
+
+@theorem(expect=Proved(), cite="mehta2026placement")
+def every_composition_trains():
+    """Each strategy of the catalogue trains what one device does: alone, with each option, and with any other that it goes with."""
+    return wrong(*every().values()) == 0
+
+
+every_composition_trains.control(
+    "one of them does not gather", lambda: wrong(every()["tp * zero1"], without_call("zero1 * pp", "all_gather")) == 0, refuted_at={}
+).control("one of them clips by the norm of a part", lambda: wrong(without_call("tp * clip", "all_reduce", 3)) == 0, refuted_at={})
 
 
 @theorem(expect=Proved(), cite="mehta2026placement")
