@@ -28,9 +28,9 @@ from placeproof.importers.huggingface.fields import REQUIRED, Setting, families 
 from placeproof.measure.built import buffers, described, units, used  # noqa: E402
 
 #: Types whose layers' activations are recorded, and the sizes of their small models.
-KEPT_TYPES, BATCH, TOKENS = ("llama", "qwen2", "qwen3", "gemma3_text", "glm4", "glm4_moe", "olmo2", "cohere", "nemotron"), 2, 16
-#: Types whose attention is recorded as it is written out: no fused function caps scores, or has sinks.
-WRITTEN = ("llama", "gemma2", "mixtral", "gpt_oss")
+KEPT_TYPES, BATCH, TOKENS = ("llama", "qwen2", "qwen3", "gemma3_text", "glm4", "glm4_moe", "olmo2", "cohere", "nemotron", "falcon"), 2, 16
+#: Types whose attention is recorded as it is written out: no fused function caps scores, or has sinks; MPT has no other.
+WRITTEN = ("llama", "gemma2", "mixtral", "gpt_oss", "mpt", "minimax_m2")
 KEPT_SIZES = {
     "vocab_size": 48,
     "hidden_size": 64,
@@ -41,8 +41,11 @@ KEPT_SIZES = {
     "num_local_experts": 4,
     "num_experts_per_tok": 2,
 }
-#: Settings of some types: a layer without experts, with all norms and biases that it may have.
-KEPT_MORE = {"glm4_moe": {"first_k_dense_replace": 9, "use_qk_norm": True, "attention_bias": True}}
+#: Settings of some types: a layer without experts, with all norms and biases that it may have; groups of heads behind one norm.
+KEPT_MORE = {
+    "glm4_moe": {"first_k_dense_replace": 9, "use_qk_norm": True, "attention_bias": True},
+    "falcon": {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1, "ffn_hidden_size": 96, "head_dim": None},
+}
 #: Bytes of DistributedDataParallel's buckets for small models.
 CAP = 1000
 FOLDER = ROOT / "tests" / "configs" / "huggingface"
@@ -147,7 +150,8 @@ def saved(kind: str, layers: int, attention: str) -> tuple[int, int]:
     from torch.utils.flop_counter import FlopCounterMode
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.for_model(kind, num_hidden_layers=layers, pad_token_id=0, **KEPT_SIZES, **KEPT_MORE.get(kind, {}))
+    sizes = {name: size for name, size in {**KEPT_SIZES, **KEPT_MORE.get(kind, {})}.items() if size is not None}
+    config = AutoConfig.for_model(kind, num_hidden_layers=layers, pad_token_id=0, **sizes)
     built = AutoModelForCausalLM.from_config(config, attn_implementation=attention, experts_implementation="eager")
     parameters = {p.untyped_storage().data_ptr() for p in built.parameters()}
     storages: dict[int, torch.UntypedStorage] = {}

@@ -15,6 +15,7 @@ from placeproof.core.diagnostics import Problems
 from placeproof.importers.document import Document, read_document
 from placeproof.importers.huggingface import reader as huggingface
 from placeproof.importers.huggingface.fields import REQUIRED, Blocks, families
+from placeproof.importers.huggingface.reader import LONGEST
 from placeproof.importers.systems import MODEL_TYPE
 from placeproof.models import Model
 from placeproof.models.expressions import expression
@@ -59,7 +60,7 @@ def parse_model_config(text: str, *, source: str = "<config>") -> Model:
     if blocks.dropout:
         options["dropout"] = "yes" if any(said[name] for name in blocks.dropout) else "no"
     name, made, sizes = Path(source).stem, family(blocks.family), _sizes(blocks, said)
-    longest = document.data.get("max_position_embeddings", document.data.get("n_positions"))
+    longest = next((document.data[name] for name in LONGEST if name in document.data), None)
     notes = [made.note, *_notes(document, blocks, longest)]
     if longest is not None:
         sizes["s"] = longest
@@ -80,27 +81,37 @@ def _notes(document: Document, blocks: Blocks, longest: int | None) -> Iterator[
 
 
 def _said(document: Document, kind: str, blocks: Blocks) -> dict[str, Any]:
-    """Each setting that decides shapes by its first name, as the file says it or by default; the experts of a token; dropout; what else
-    blocks have one value of."""
+    """Each setting that decides shapes by its first name, as the file says it or by default, and what follows from them; the experts of a
+    token; dropout; what else blocks have one value of."""
     values: dict[str, Any] = {}
     for setting in families()[kind].settings:
         name = next((n for n in (setting.name, *setting.aliases) if n in document.data), None)
         value = setting.default if name is None else document.data[name]
         assert value is not REQUIRED, setting.name
         values[setting.name] = value
+    values |= families()[kind].fill(values)
     values["num_experts_per_tok"] = document.data.get("num_experts_per_tok")
     unsaid = {one.setting: one.default for one in blocks.always if one.default is not None or one.value is None}
     unsaid |= {one.setting: one.default for one in blocks.options}
-    values = {name: document.data.get(name, default) for name, default in unsaid.items()} | values
+    values = {name: _inside(document.data, name, default) for name, default in unsaid.items()} | values
     values |= {name: document.data.get(name, blocks.masks.get(name, 0)) or 0 for name in _MASKS if name not in blocks.dropout}
     return values | {name: document.data.get(name, default) for name, default in blocks.dropout.items()}
+
+
+def _inside(data: Any, name: str, default: Any) -> Any:
+    """A setting, of which a dot stands between tables."""
+    for key in name.split("."):
+        if not isinstance(data, Mapping) or key not in data:
+            return default
+        data = data[key]
+    return data
 
 
 def _check(document: Document, kind: Blocks, values: Mapping[str, Any], problems: Problems) -> None:
     """What the blocks of the family do not have."""
 
     def refuse(name: str, message: str, help: str, code: str = "PP504") -> None:
-        problems.add(code, message, place=document.place(name) or document.place(MODEL_TYPE), help=help)
+        problems.add(code, message, place=document.place(*name.split(".")) or document.place(MODEL_TYPE), help=help)
 
     shapes = "`placeproof.importers.read_shapes` gives the shapes of its parameters"
     for one in kind.always:

@@ -52,6 +52,7 @@ KEPT = {
     "moe": "n route gate sent g u s a out",
     "moe_biased": "n route gate sent g u s t a out",
     "moe_shared": "n route logits z gate sent g u s a out vg vu vs va",
+    "moe_sigmoid": "n route logits z gate sent g u s a out",
     "rms_norm": "x",
     "rms_norm_after": "branch",
     "swiglu": "n g u s a",
@@ -100,6 +101,11 @@ WRONG = {
         ("dchosen = (dgate - contract(gate, dgate, over=choices)) / z", "dchosen = dgate / z"),
         ("* slope(sigmoid, logits)", "* elementwise(sigmoid, logits)"),
         ("dn = routed + contract(dvg, v1, over=shared_ffn)", "dn = routed"),
+    ],
+    "moe_sigmoid": [
+        ("dchosen = (dgate - contract(gate, dgate, over=choices)) / z", "dchosen = dgate / z"),
+        ("* slope(sigmoid, logits)", "* elementwise(sigmoid, logits)"),
+        ("over=choices) + contract(dlogits, wr, over=experts)", "over=choices)"),
     ],
     "rms_norm": [("2 * bend * x / size", "bend * x / size"), ("dh = dn * gain", "dh = copy(dn)")],
     "rms_norm_after": [("2 * bend * branch / size", "bend * branch / size"), ("dh = dy * gain", "dh = copy(dy)")],
@@ -287,6 +293,7 @@ REACHED: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
     "moe": dict.fromkeys(("w1", "w2", "w3"), ("experts", ("choices",))),
     "moe_biased": dict.fromkeys(("w1", "b1", "w2", "b2", "w3", "b3"), ("experts", ("choices",))),
     "moe_shared": dict.fromkeys(("w1", "w2", "w3"), ("experts", ("choices",))),
+    "moe_sigmoid": dict.fromkeys(("w1", "w2", "w3"), ("experts", ("choices",))),
 }
 
 

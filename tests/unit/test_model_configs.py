@@ -37,9 +37,10 @@ REFUSED = {
     **{f"made_{kind}.json": [("PP504", "attention_bias")] for kind in ("olmo2", "olmo3")},
     "made_cohere.json": [("PP504", "use_qk_norm"), ("PP504", "attention_bias")],
     "made_cohere2.json": [("PP504", "attention_bias")],
-    "made_falcon.json": [("PP504", "multi_query"), ("PP504", "parallel_attn"), ("PP504", "bias")],
-    "made_falcon_alibi.json": [("PP504", "multi_query"), ("PP504", "parallel_attn"), ("PP504", "bias")],
-    "made_falcon_new.json": [("PP504", "multi_query"), ("PP504", "new_decoder_architecture"), ("PP504", "bias")],
+    "made_falcon.json": [("PP504", "parallel_attn"), ("PP504", "bias")],
+    "made_falcon_alibi.json": [("PP504", "parallel_attn"), ("PP504", "bias")],
+    "made_falcon_new.json": [("PP504", "bias")],
+    "made_falcon_two_norms.json": [("PP504", "num_ln_in_parallel_attn")],
     "made_nemotron.json": [("PP504", "attention_bias"), ("PP504", "mlp_bias")],
     "made_gpt_oss.json": [("PP504", "attention_bias")],
     "made_gemma2.json": [("PP504", "attention_bias")],
@@ -158,6 +159,32 @@ def test_a_probability_is_one(wrong: str) -> None:
     assert (problem.code, problem.message.startswith(said)) == ("PP503", True)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "refused"),
+    [("clip_qkv", None, False), ("clip_qkv", 6, True), ("attn_pdrop", 0, False), ("attn_pdrop", 0.1, True), ("alibi", True, False)],
+)
+def test_a_setting_of_a_table_inside_is_refused_at_its_place(name: str, value: object, refused: bool) -> None:
+    settings = json.loads((CONFIGS / "made_mpt.json").read_text(encoding="utf-8")) | {"attn_config": {"attn_impl": "torch", name: value}}
+    text = json.dumps(settings, indent=1)
+    if not refused:
+        assert parse_model_config(text).family == "mpt"
+        return
+    (problem,) = problems(lambda: parse_model_config(text))
+    assert (problem.code, problem.message.split(":")[0]) == ("PP504", f"`attn_config.{name}` is {value}")
+    assert problem.place is not None
+    assert f'"{name}"' in problem.place.text
+
+
+def test_a_model_of_the_new_architecture_has_two_norms_unless_it_says_one() -> None:
+    settings = json.loads((CONFIGS / "made_falcon_one_norm.json").read_text(encoding="utf-8"))
+    assert parse_model_config(json.dumps(settings)).sizes["a_kv"] == settings["num_kv_heads"]
+    old = parse_model_config(json.dumps({**settings, "new_decoder_architecture": False}))
+    assert old.sizes["a_kv"] == 1
+    del settings["num_ln_in_parallel_attn"]
+    (problem,) = problems(lambda: parse_model_config(json.dumps(settings)))
+    assert "`num_ln_in_parallel_attn` is 2" in problem.message
+
+
 def test_what_a_configuration_leaves_open_stays_a_symbol() -> None:
     model = model_from_config(CONFIGS / "llama3_8b.json")
     assert (model.name, model.title, model.family) == ("llama3_8b", "llama, 32 layers of 4096", "llama")
@@ -210,6 +237,9 @@ def decoder(data: st.DataObject, kind: str) -> dict[str, Any]:
             "first_k_dense_replace": data.draw(st.integers(0, 6)),
             "use_qk_norm": data.draw(st.booleans()),
         }
+    if kind == "falcon":
+        said |= {"num_kv_heads": keys, "num_ln_in_parallel_attn": 1, "multi_query": data.draw(st.booleans())}
+        said |= {"new_decoder_architecture": data.draw(st.booleans()), "ffn_hidden_size": data.draw(st.none() | SMALL)}
     return said | SAID.get(kind.replace("_vl_moe_text", "_moe"), {})
 
 
@@ -349,6 +379,27 @@ def test_sinks_and_biased_experts_keep_what_they_are_multiplied_with() -> None:
     blocks, autograd = more("gpt_oss", than="mixtral", attention="core")
     assert blocks == queries + choices
     assert autograd - blocks == 2 * choices + 2 * queries - ROWS * (SIZES["num_local_experts"] + 1)
+
+
+def test_gates_that_are_sigmoids_keep_logits_and_sums() -> None:
+    """MiniMax-M2 keeps sigmoids in place of logits; Mixtral a softmax over all experts and a sum besides, which its blocks do not count."""
+    sizes = SIZES["num_attention_heads"] + SIZES["num_key_value_heads"]
+    blocks, autograd = more("minimax_m2", than="mixtral", attention="core")
+    assert blocks == ROWS * sizes * WIDTH + ROWS * (SIZES["num_local_experts"] + 1)
+    assert autograd - blocks == ROWS * sizes * WIDTH + 2 * ROWS - ROWS * (SIZES["num_local_experts"] + 1)
+
+
+def test_falcon_keeps_keys_and_values_of_all_heads() -> None:
+    """And a mask for each layer, a norm's two statistics, attention's own, and two numbers of 8 bytes for a mask of dropout."""
+    batch, tokens, heads = MEASURED["batch"], MEASURED["tokens"], SIZES["num_attention_heads"]
+    copies = 2 * ROWS * (heads - MEASURED["more"]["falcon"]["num_kv_heads"]) * WIDTH
+    besides = batch * tokens**2 + 2 * ROWS + ROWS * heads + 2 * 2
+    assert TYPES["falcon"]["elements"] - layer("falcon")[0] == copies + besides
+
+
+def test_plain_layer_norms_keep_what_they_read_and_two_statistics() -> None:
+    """All else that MPT keeps is what its blocks say."""
+    assert MEASURED["written"]["mpt"]["elements"] - layer("mpt", "core")[0] == 2 * 2 * ROWS
 
 
 @pytest.mark.parametrize("kind", TYPES)

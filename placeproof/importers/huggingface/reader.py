@@ -39,6 +39,7 @@ _OTHER_NUMBERS = {
         (
             "max_position_embeddings",
             "n_positions",
+            "max_seq_len",
             "sliding_window",
             "num_experts_per_tok",
             "original_max_position_embeddings",
@@ -81,6 +82,7 @@ OUTSIDE = {
 _OTHERWISE = {
     **OUTSIDE,
     "num_nextn_predict_layers": "modules that predict further tokens: transformers builds the model without them",
+    "num_mtp_modules": "modules that predict further tokens: transformers builds the model without them",
     "num_mtp_layers": "modules that predict further tokens: transformers builds the model without them",
     "moe_layer_freq": "transformers does not read it: every layer after the first ones has experts",
     "index_topk": "what chooses keys has no gradient from the loss in transformers, and is counted as trained",
@@ -88,9 +90,8 @@ _OTHERWISE = {
 
 
 #: How many tokens a model was made for: a run may take fewer.
-_LIMITS = dict.fromkeys(
-    ("max_position_embeddings", "n_positions", "seq_length"), "the longest sequence: a limit, and not s, which a run says"
-)
+LONGEST = ("max_position_embeddings", "n_positions", "max_seq_len")
+_LIMITS = dict.fromkeys((*LONGEST, "seq_length"), "the longest sequence: a limit, and not s, which a run says")
 
 
 def read(document: Document, problems: Problems) -> ImportedShapes:
