@@ -62,6 +62,10 @@ def _arguments(reader: Reader, step: Run) -> Arguments:
         arguments.put(half, True)
     arguments.put("micro_batch_size", step.micro)
     arguments.put("global_batch_size", step.samples)
+    for name in reader.document.data["policy"]["megatron_cfg"].get("model_overrides") or ():
+        if MEGATRON + str(name) in reader.fields:
+            message = f"`{name}` has a place of its own, and NeMo RL stops where it is overridden"
+            reader.refuse(f"{MEGATRON}model_overrides.{name}", message, f"say `{MEGATRON}{name}`")
     for path in ("model_overrides", "optimizer"):
         table(reader, arguments, (*MEGATRON.rstrip(".").split("."), path), apart=(*_TYPES, _FRACTION))
     if reader.get(MEGATRON + "optimizer.optimizer_cpu_offload"):

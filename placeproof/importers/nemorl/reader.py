@@ -59,6 +59,7 @@ _ALWAYS = (
     *(POLICY + name for name in ("model_name", "train_global_batch_size", "train_micro_batch_size", "precision")),
     *(POLICY + name for name in ("dynamic_batching.enabled", "sequence_packing.enabled")),
 )
+_TEACHERS = tuple("on_policy_distillation." + name for name in ("enabled", "non_colocated_teachers.enabled"))
 _REWARDS = "env.reward_model.resources."
 #: So many settings that are missing are named.
 _SHOWN = 6
@@ -157,10 +158,10 @@ def _size(reader: Reader, program: str, world: int | None) -> int | None:
     nodes, devices = reader.get(CLUSTER + "num_nodes"), reader.get(CLUSTER + "gpus_per_node")
     if program not in _GENERATING or world is not None:
         return int(nodes * devices)
-    for name, taken in {"on_policy_distillation": "teachers", "env.nemo_gym.num_gpu_nodes": "environments"}.items():
-        if reader.get(name):
-            reader.refuse(name, f"{taken} have devices of their own, and how many are left to train is not read", "say it with `--world`")
-            return None
+    if all(map(reader.get, _TEACHERS)):
+        message = "teachers have devices of their own, and how many are left to train is not read"
+        reader.refuse(_TEACHERS[-1], message, "say it with `--world`")
+        return None
     of_nodes, of_devices = (reader.get(_REWARDS + name) or 0 for name in ("num_nodes", "gpus_per_node"))
     if _rewarded(reader.document.data.get("data")):
         nodes, devices = (nodes, devices - of_devices) if nodes == 1 else (nodes - of_nodes, devices)
