@@ -142,6 +142,7 @@ def test_strategy(text: str, world: int | None, expression: str) -> None:
     lower(imported.strategy())
 
 
+MATRICES = "--optimizer muon --tensor-model-parallel-size 2 --muon-tp-mode "
 EXPERTS = "--num-experts 8 --moe-router-topk 2 --expert-model-parallel-size "
 TENSOR = "--tensor-model-parallel-size 2 --sequence-parallel --disable-bias-linear "
 SHARDED = "--use-distributed-optimizer "
@@ -268,18 +269,32 @@ def test_precision(text: str, precision: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "muon"),
+    ("text", "expression"),
     [
-        ("--optimizer muon", True),
-        ("--optimizer muon --pipeline-model-parallel-size 2", True),
-        ("--optimizer muon --tensor-model-parallel-size 2", False),
-        ("--optimizer muon --use-distributed-optimizer", False),
-        ("--optimizer adaptive_muon", False),
-        ("--optimizer adam", False),
+        ("--optimizer muon", "ddp(dp=8) * muon"),
+        ("--optimizer muon --pipeline-model-parallel-size 2", "ddp(dp=4) * pp(pp=2) * muon"),
+        ("--optimizer muon --tensor-model-parallel-size 2", "ddp(dp=4) * tp(tp=2)"),
+        (MATRICES + "blockwise", "ddp(dp=4) * tp(tp=2)"),
+        (MATRICES + "duplicated", "ddp(dp=4) * tp(tp=2) * muon"),
+        (MATRICES + "distributed", "ddp(dp=4) * tp(tp=2) * muon"),
+        ("--optimizer muon --use-distributed-optimizer", "zero1(dp=8) * muon(matrices=owned)"),
+        ("--optimizer dist_muon", "zero1(dp=8, reduce=all_reduce) * muon(matrices=owned)"),
+        ("--optimizer dist_muon --tensor-model-parallel-size 2", "ddp(dp=4) * tp(tp=2)"),
+        ("--optimizer muon --num-experts 8", "ddp(dp=8) * muon"),
+        ("--optimizer muon --num-experts 8 --moe-grouped-gemm --transformer-impl local", "ddp(dp=8)"),
+        ("--optimizer muon --num-experts 8 --moe-use-legacy-grouped-gemm", "ddp(dp=8)"),
+        (EXPERTS + "4 --moe-token-dispatcher-type alltoall --optimizer muon", "ddp(dp=2) * muon * ep(ep=4)"),
+        ("--optimizer adaptive_muon", "ddp(dp=8)"),
+        ("--optimizer adam", "ddp(dp=8)"),
     ],
 )
-def test_muon_is_read_where_every_device_has_whole_matrices(text: str, muon: bool) -> None:
-    assert ("muon" in read(text).expression.split(" * ")) is muon
+def test_muon_is_read_where_directions_are_of_whole_matrices(text: str, expression: str) -> None:
+    assert read(f"{text} --clip-grad 0").expression == expression
+
+
+def test_iterations_of_muon_are_told() -> None:
+    assert read("--optimizer muon --muon-num-ns-steps 6").numbers["n_ns"] == 6
+    assert "n_ns" not in read("--optimizer muon").numbers
 
 
 @pytest.mark.parametrize(
@@ -288,8 +303,11 @@ def test_muon_is_read_where_every_device_has_whole_matrices(text: str, muon: boo
         ("--bf16", []),
         ("--optimizer lion", []),
         ("--optimizer muon", []),
-        ("--optimizer muon --tensor-model-parallel-size 2", ["elementwise-optimizer"]),
-        ("--optimizer dist_muon", ["elementwise-optimizer"]),
+        ("--optimizer muon --tensor-model-parallel-size 2", []),
+        (MATRICES + "duplicated", []),
+        (MATRICES + "blockwise", ["elementwise-optimizer"]),
+        ("--optimizer dist_muon", []),
+        ("--optimizer soap", ["elementwise-optimizer"]),
         ("--eod-mask-loss", ["equal-token-counts"]),
         ("--eod-mask-loss --calculate-per-token-loss", []),
         ("--num-experts 8", []),
@@ -311,13 +329,19 @@ def test_assumptions(text: str, without: list[str]) -> None:
         ("--hidden-dropout 0.0", "hidden_dropout", Role.NO_MATTER, "switched off"),
         ("--data-parallel-sharding-strategy optim", "data_parallel_sharding_strategy", Role.NO_MATTER, "shards nothing here"),
         ("--use-precision-aware-optimizer", "use_precision_aware_optimizer", Role.READ, "0.16.1 refuses it"),
-        ("--optimizer muon --use-distributed-optimizer", "use_distributed_optimizer", Role.ANOTHER_STEP, "0.16.1 refuses it"),
+        ("--optimizer muon --use-distributed-optimizer", "use_distributed_optimizer", Role.READ, "0.16.1 refuses it"),
+        ("--optimizer adaptive_muon --use-distributed-optimizer", "use_distributed_optimizer", Role.ANOTHER_STEP, "0.16.1 refuses it"),
+        ("--optimizer muon --muon-tp-mode blockwise", "muon_tp_mode", Role.NO_MATTER, "no tensor parallelism"),
+        (MATRICES + "duplicated", "muon_tp_mode", Role.READ, "make directions of"),
+        (MATRICES + "distributed", "muon_tp_mode", Role.NOT_MODELLED, "sums of products"),
+        (MATRICES + "blockwise", "muon_tp_mode", Role.ANOTHER_STEP, "its own part"),
         ("--hidden-dropout 0.1", "hidden_dropout", Role.ANOTHER_STEP, "random"),
         ("--clip-grad 0", "clip_grad", Role.NO_MATTER, "switched off"),
         ("--optimizer muon", "optimizer", Role.READ, "whole matrices"),
-        ("--optimizer muon --tensor-model-parallel-size 2", "optimizer", Role.NOT_MODELLED, "whole matrices"),
-        ("--optimizer muon --num-experts 8", "optimizer", Role.NOT_MODELLED, "whole matrices"),
-        ("--optimizer dist_muon", "optimizer", Role.NOT_MODELLED, "whole matrices"),
+        ("--optimizer muon --tensor-model-parallel-size 2", "optimizer", Role.ANOTHER_STEP, "versions differ"),
+        ("--optimizer muon --num-experts 8", "optimizer", Role.READ, "whole matrices"),
+        ("--optimizer soap", "optimizer", Role.NOT_MODELLED, "whole matrices"),
+        ("--optimizer dist_muon", "optimizer", Role.READ, "each with one owner"),
         ("--context-parallel-size 1", "context_parallel_size", Role.NO_MATTER, "the default"),
         ("--context-parallel-size 2", "context_parallel_size", Role.READ, "the axis cp"),
         (

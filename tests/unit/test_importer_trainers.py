@@ -535,3 +535,34 @@ def test_adapters_of_automodel_that_are_not_read(text: str, lines: list[int]) ->
     with pytest.raises(InputError) as refused:
         written(text, 16, "automodel")
     assert [d.place.line for d in refused.value.diagnostics if d.place] == lines
+
+
+FULL = "model_name_or_path: m\nstage: sft\ndo_train: true\nfinetuning_type: full\nuse_muon: true\n"
+MUON = "base_model: m\noptimizer: muon\n"
+FSDP2 = MUON + "fsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n"
+
+
+@pytest.mark.parametrize(
+    ("system", "text", "setting", "muon", "role"),
+    [
+        ("llamafactory", FULL, "use_muon", True, Role.READ),
+        ("llamafactory", FULL + "fsdp: full_shard\n", "use_muon", False, Role.ANOTHER_STEP),
+        ("llamafactory", FULL.replace("full", "lora"), "use_muon", False, Role.ANOTHER_STEP),
+        ("llamafactory", FULL + "use_galore: true\n", "use_muon", False, Role.ANOTHER_STEP),
+        ("axolotl", MUON, "optimizer", True, Role.NOT_MODELLED),
+        ("axolotl", FSDP2, "optimizer", True, Role.NOT_MODELLED),
+        ("axolotl", FSDP2 + "tensor_parallel_size: 2\n", "optimizer", False, Role.ANOTHER_STEP),
+        ("axolotl", MUON + "adapter: lora\nlora_r: 8\n", "optimizer", False, Role.ANOTHER_STEP),
+        ("axolotl", MUON.replace("muon", "dion"), "optimizer", False, Role.ANOTHER_STEP),
+    ],
+)
+def test_muon_is_read_where_directions_are_of_whole_matrices(system: str, text: str, setting: str, muon: bool, role: Role) -> None:
+    read = written(text, 4, system)
+    assert ("muon" in read.expression.split(" * ")) is muon
+    assert [r.role for r in read.readings if r.name == setting] == [role]
+
+
+@pytest.mark.parametrize("more", ["deepspeed: ds.json\n", "fsdp_version: 1\nfsdp_config: {reshard_after_forward: true}\n"])
+def test_axolotl_refuses_muon_beside_others(more: str) -> None:
+    with pytest.raises(InputError, match="axolotl refuses Muon"):
+        written(MUON + more, 4, "axolotl")

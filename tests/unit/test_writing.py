@@ -72,7 +72,7 @@ SAYS: dict[str, tuple[str, ...]] = {
         "zero1(2) * zero1(dp=ep) * tp(2) * sp * ep(2) * ep(tp) * clip", "ddp(2) * tp(2) * sp * cp(2) * ep(tp) * ep(cp)",
         "zero1(2) * zero1(dp=cp) * cp(2) * ep(cp)",
         "zero1(2) * pp(2, microbatches=4, schedule=interleaved, chunks=3)", "zero3(2) * zero3(dp=cp) * cp(2) * clip",
-        "ddp(4) * muon * clip",
+        "ddp(4) * muon * clip", "ddp(2) * tp(2) * muon", "zero1(4) * muon(owned)", "zero1(4, reduce=all_reduce) * muon(owned) * clip",
     ),
     "accelerate": (
         "ddp(4)", "fsdp(4, prefetch=true)", "zero3(4, prefetch=true)", "fsdp(4, prefetch=true, reshard_after_forward=false)",

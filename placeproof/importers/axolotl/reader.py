@@ -17,10 +17,19 @@ from placeproof.importers.settings import settings
 from placeproof.importers.transformers.deepspeed import follow
 from placeproof.importers.transformers.sharding import Groups, sharded
 from placeproof.importers.transformers.training import Arguments, Training, adapted, finished, plain, update
-from placeproof.importers.transformers.updates import Update
+from placeproof.importers.transformers.updates import Directions, Update
 
 _STATE = Update(note="the update; no named precision has its state")
 _WHOLE = Update(note="an update that looks at whole matrices", role=Role.ANOTHER_STEP, rowwise=True)
+#: Muon of whole gradients, and of parts that FSDP has (axolotl-contribs-mit: muon/dist_muon.py).
+_MUON = Directions(
+    setting="optimizer",
+    whole=(
+        "an update of whole matrices; each device makes directions of some and gathers the others, which is not counted",
+        Role.NOT_MODELLED,
+    ),
+    parts=("an update of whole matrices; momentum goes to one owner of each and comes back, and is counted as gathered", Role.NOT_MODELLED),
+)
 _BITS = Update(note="keeps its state in few bits, scaled by blocks, which are others once a tensor is sharded", role=Role.ANOTHER_STEP)
 #: Updates of axolotl's own (utils/schemas/enums.py).
 _UPDATES = {
@@ -78,6 +87,8 @@ def _of_a_plugin(reading: Reading) -> Reading:
 
 def _built(run: Arguments, training: Training, on: bool, problems: Problems) -> Imported:
     if run.get("deepspeed"):
+        if run.get("optimizer") == "muon":
+            run.refuse("optimizer", "axolotl refuses Muon beside DeepSpeed", "take FSDP 2 for it, or another update")
         if on:
             run.refuse("deepspeed", "DeepSpeed and FSDP are both said, and one of them runs the model", "leave one of the two out")
         return follow(run, training, problems)
@@ -87,6 +98,8 @@ def _built(run: Arguments, training: Training, on: bool, problems: Problems) -> 
     version = int(run.get("fsdp_version") or run.get("fsdp_config.version") or 1) if configured else 2
     if not run.said("fsdp_version") and not run.said("fsdp_config.version"):
         run.unsaid["fsdp_version"] = f"not said; FSDP {version}"
+    if version == 1 and run.get("optimizer") == "muon":
+        run.refuse("optimizer", "axolotl refuses Muon beside FSDP 1", "`fsdp_version: 2`")
     return sharded(run, training, version=version, groups=_groups(run))
 
 
@@ -132,6 +145,7 @@ def _training(run: Arguments) -> Training:
         weights=loaded if cast or loaded == "fp32" else "",
         update=update(run, "optimizer", _UPDATES),
         recomputes=bool(run.get("gradient_checkpointing")),
+        directions=_MUON if run.get("optimizer") == "muon" and not run.get("adapter") else None,
         names=_NAMES,
         shards=f"weights are loaded in {loaded}, and in which type FSDP keeps them is not said",
         whole=f"weights are loaded in {loaded}, and embeddings perhaps in fp32",

@@ -6,10 +6,14 @@ from dataclasses import replace
 
 from placeproof.core.diagnostics import Problems
 from placeproof.importers.document import Document
-from placeproof.importers.imported import Imported
+from placeproof.importers.imported import Imported, Role
 from placeproof.importers.meaning import together
 from placeproof.importers.transformers.reader import built, forms, with_file
 from placeproof.importers.transformers.training import Arguments, Training, adapted, finished, update
+from placeproof.importers.transformers.updates import Directions
+
+#: Muon of whole gradients; of tensors that are distributed it knows nothing (hiyouga/LLaMA-Factory: third_party/muon/muon.py).
+_MUON = Directions(setting="use_muon", whole=("an update of whole matrices, of which every device makes the directions", Role.READ))
 
 
 def read(document: Document, world: int | None, problems: Problems) -> Imported:
@@ -37,6 +41,7 @@ def _training(run: Arguments) -> Training:
     if other := next((name for name in ("use_galore", "use_apollo", "use_muon", "use_adam_mini") if run.get(name)), None):
         run.note("optim", f"`{other}` stands in its place")
     return Training(
+        directions=_MUON if other == "use_muon" and run.get("finetuning_type") == "full" else None,
         micro=run.get("per_device_train_batch_size"),
         steps=run.get("gradient_accumulation_steps"),
         norm=run.get("max_grad_norm"),

@@ -222,7 +222,7 @@ def _parts(known: Known) -> list[tuple[str, Mapping[str, object]]]:
     if clips(known.reader.get("clip_grad")):
         parts["clip"] = {}
     if known.get("whole_matrices"):
-        parts["muon"] = {}
+        parts["muon"] = {"matrices": "owned" if known.get("dealt_out") else None}
     if known.get("dist_saved_acts") and tp > 1:
         parts["zero_r"] = {"tp": tp}
     attention = unless_usual(known.meaning.words["exchanges"].get(known["exchange"])) if known["ways"] == 1 else None
@@ -249,7 +249,9 @@ def _data_part(known: Known, dp: int | None, others: int) -> Mapping[str, Mappin
         if copies > 1 and sharding == "optim_grads_params":
             return {"hsdp": {"rep": copies, "shard": dp // copies if dp is not None and dp % copies == 0 else None}}
         return {_SHARDED[sharding]: {"dp": dp}}
-    return {"zero1" if get("use_distributed_optimizer") else "ddp": {"dp": dp}}
+    if get("use_distributed_optimizer"):
+        return {"zero1": {"dp": dp}}
+    return {"zero1": {"dp": dp, "reduce": "all_reduce"}} if known.get("dealt_out") else {"ddp": {"dp": dp}}
 
 
 def _precision(known: Known) -> tuple[str | None, str]:
@@ -287,7 +289,7 @@ def _without(known: Known) -> tuple[str, ...]:
     uneven = get("eod_mask_loss") or get("sft") or get("mask_prob")
     dropped = {
         "equal-token-counts": uneven and not get("calculate_per_token_loss"),
-        "elementwise-optimizer": not known.get("elementwise") and not known.get("whole_matrices"),
+        "elementwise-optimizer": not any(map(known.get, ("elementwise", "whole_matrices", "undecided_matrices"))),
     }
     return tuple(name for name, wrong in dropped.items() if wrong)
 

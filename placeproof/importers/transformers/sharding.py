@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from placeproof.importers.accelerate.reader import UNWRAPPED
 from placeproof.importers.fsdp import on_host
 from placeproof.importers.imported import Imported, Role, in_shards
-from placeproof.importers.transformers.training import Arguments, Parts, Training, adam_or_sgd, recomputation, whole
+from placeproof.importers.transformers.training import Arguments, Parts, Training, adam_or_sgd, directed, recomputation, whole
 
 _CONFIG = "fsdp_config."
 _HYBRID = ("hybrid_shard", "hybrid_shard_zero2")
@@ -37,6 +37,8 @@ def sharded(run: Arguments, training: Training, *, version: int | None = None, g
         run.say(name, "layers are computed again; transformers says that each is gathered once more for that, which is not counted")
         parts |= recomputation(run, training)
     _accumulation(run, training)
+    if (known := training.directions) is not None and known.parts is not None and version == 2 and "tp" not in parts:
+        parts |= directed(run, known.setting, known.parts)
     if training.rowwise:
         run.say(training.name("optim"), "an update that looks at whole matrices, of which each device has a part", Role.ANOTHER_STEP)
     return replace(whole(run, training, parts, _precision(run, training)), without=())

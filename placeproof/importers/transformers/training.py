@@ -20,7 +20,7 @@ from placeproof.importers.document import Document
 from placeproof.importers.fields import Field, Reader
 from placeproof.importers.imported import Imported, Reading, Role, clips, expression
 from placeproof.importers.meaning import Meaning
-from placeproof.importers.transformers.updates import UPDATES, Update
+from placeproof.importers.transformers.updates import UPDATES, Directions, Update
 
 Parts = dict[str, dict[str, object]]
 
@@ -50,8 +50,9 @@ class Training:
     """What decides a step. ``mixed``: bf16, fp16, or empty where operations compute in the type of the weights.
 
     ``weights``: fp32, bf16 or fp16, empty where the file does not say in which type they are held. ``norm``: gradients are clipped to it
-    where it is above 0. ``on_host``: what is kept of layers that are computed again lies in host memory. ``names``: under which names the
-    launcher says what the Trainer calls otherwise. ``shards``, ``whole``: as :data:`SHARDS` and :data:`WHOLE`.
+    where it is above 0. ``on_host``: what is kept of layers that are computed again lies in host memory. ``directions``: of an update of
+    whole matrices that is known. ``names``: under which names the launcher says what the Trainer calls otherwise. ``shards``, ``whole``: as
+    :data:`SHARDS` and :data:`WHOLE`.
     """
 
     micro: int
@@ -62,6 +63,7 @@ class Training:
     update: Update
     recomputes: bool
     on_host: bool = False
+    directions: Directions | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     shards: str = (
         "shards, gradients and Adam's state in fp32; gathered, computed and sent in 16 bits: `--precision fp32-adam` counts what is kept"
@@ -180,7 +182,15 @@ def plain(run: Arguments, training: Training) -> Imported:
     note = "not said, nor `fsdp`: DistributedDataParallel, unless a file of Accelerate that the program is started with decides otherwise"
     run.unsaid["deepspeed"] = note
     parts: Parts = {} if run.world == 1 else {"ddp": {"dp": run.world}}
+    if training.directions is not None:
+        parts |= directed(run, training.directions.setting, training.directions.whole)
     return whole(run, training, {**parts, **recomputation(run, training)}, _held(run, training))
+
+
+def directed(run: Arguments, setting: str, told: tuple[str, Role]) -> Parts:
+    """The strategy of an update of whole matrices, as a setting says it."""
+    run.note(setting, *told)
+    return {"muon": {}}
 
 
 def whole(run: Arguments, training: Training, parts: Parts, precision: str | None) -> Imported:

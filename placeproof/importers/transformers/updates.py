@@ -23,6 +23,16 @@ class Update:
     rowwise: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directions:
+    """What is known of an update of whole matrices, beside the ``setting`` that says it: what is to be told, with its role, where every
+    device has whole gradients (``whole``), and where FSDP 2 has them in parts (``parts``); None where it is not known to be one."""
+
+    setting: str
+    whole: tuple[str, Role]
+    parts: tuple[str, Role] | None = None
+
+
 _PAGED = "its state moves to host memory where that of the device does not suffice"
 _BLOCKS = "keeps its state in few bits, scaled by blocks, which are others once a tensor is sharded"
 _STATE = "the update; no named precision has its state"
