@@ -25,7 +25,7 @@ STEPS = {
     "ddp": "", "ddp * ep": "", "zero1": "dp", "zero3": "dp", "hsdp": "shard", "zeropp": "dp", "zero_offload": "dp", "zero_infinity": "dp",
     "tp": "tp", "zero1(reduce=all_reduce)": "dp", "zero1 * accumulate": "dp", "fsdp(root=keep)": "dp", "zero1 * cp * pp": "dp",
     "fsdp * tp * sp * pp": "dp tp", "zero2 * ep": "dp", "ep(experts=whole) * tp * sp": "tp", "zero1 * zero1(dp=ep) * ep": "dp ep",
-    "(R, S, R, R, dp)": "dp", "(S*, R, S, R, dp)": "", "zero1 * tp * clip": "dp tp",
+    "zero1 * lora": "dp", "(R, S, R, R, dp)": "dp", "(S*, R, S, R, dp)": "", "zero1 * tp * clip": "dp tp",
 }  # fmt: skip
 
 

@@ -158,7 +158,9 @@ class Facts:
 
     def in_matrices(self, group: str | None) -> bool:
         """Whether the update reads whole matrices of a group."""
-        return self.strategy.schedule.matrices is not None and group in MATRICES
+        if self.strategy.schedule.matrices is None or group in self.frozen:
+            return False
+        return group in MATRICES or group == ADAPTER
 
     def cut_matrices(self, group: str | None) -> tuple[str, ...]:
         """The axes along which a device has parts of each matrix of which the update reads the whole."""
@@ -241,15 +243,15 @@ class Facts:
         """Parameter groups that are placed differently; (None,) when all lie alike."""
         apart = (*([EXPERT] if self.experts else []), *([TIED] if self.tied else []))
         apart += tuple(group for group in (COPIES, EXPERT_COPIES) if group in self.copies)
-        whole = self.strategy.schedule.matrices is not None
-        if whole and self.linked:
+        whole, adapters = self.strategy.schedule.matrices is not None, self.strategy.schedule.train == "adapters"
+        if whole and self.linked and not adapters:
             named = (MATRIX_SUMS in self.summed_with_norms, MATRIX_COPIES in self.copies, True, NORM in self.summed_with_norms)
             own = zip((MATRIX_SUMS, MATRIX_COPIES, ELEMENTWISE, NORM), named, strict=True)
             return (MATRIX, *(group for group, there in own if there), *apart)
         beside = self.hidden is not None or whole
-        if beside and (NORM in self.summed_with_norms or not self.linked):
+        if beside and not adapters and (NORM in self.summed_with_norms or not self.linked):
             return (MATRIX, NORM, *apart)
-        if self.strategy.schedule.train == "adapters":
+        if adapters:
             return (BASE, *apart, ADAPTER, *([ADAPTER_SUMS] if ADAPTER_SUMS in self.summed_with_norms else []))
         return (DENSE, *apart) if apart else (None,)
 

@@ -50,8 +50,6 @@ def lower(
     """
     require_usable(strategy)
     facts = Facts(one_copy_each(strategy), linked, tied, sums, copies)
-    if facts.frozen and strategy.schedule.matrices is not None:
-        refuse("PP122", "updates of whole matrices beside what is frozen are not lowered", help="leave one of the two out")
     if strategy.schedule.matrices is not None and facts.split_experts and not linked:
         message = "an update of whole matrices needs to know which parts of experts make one, where the hidden dimension is split"
         help = "say of which model, `--model mixtral-8x7b`, or keep each expert whole: `ep(experts=whole)`"
@@ -99,7 +97,9 @@ def _groups(facts: Facts) -> tuple[Group, ...]:
 
 
 def _updated(facts: Facts, group: Group) -> Group:
-    """A group with what an update of whole matrices is to know of it."""
+    """A group with what an update of whole matrices is to know of it. Adapters are matrices, all of them."""
+    if group.frozen:
+        return group
     if not facts.in_matrices(group.name):
         return replace(group, update="elementwise")
     return replace(group, whole=facts.among(facts.whole_parts, group.name))
@@ -249,7 +249,7 @@ class Operands:
 
 def _updates(facts: Facts, operands: Operands) -> list[Stmt]:
     """The update: one for all, or by groups where it reads whole matrices of which a device has parts."""
-    cuts = {group: facts.cut_matrices(group) for group in facts.groups}
+    cuts = {group: facts.cut_matrices(group) for group in facts.trained}
     if not any(cuts.values()):
         own = facts.trained if facts.frozen and operands.old == "to_device" else (None,)  # what is frozen stays where it is
         return [operands.step("update", group) for group in own]
