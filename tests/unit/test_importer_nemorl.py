@@ -111,6 +111,7 @@ def test_settings_decide_the_strategy(said: dict[str, Any], world: int, expressi
         ({FSDP + "expert_parallel_size": 2}, None, "beside tensor parallelism"),
         ({**PLAIN, FSDP + "cpu_offload": True}, 1, "host memory on one device"),
         ({FSDP + "automodel_kwargs.freeze_config.freeze_vision_tower": True}, None, "`freeze_vision_tower`: a part of the model"),
+        ({"policy.hf_config_overrides.rope_scaling": {"rope_type": "yarn"}}, None, "stops at YaRN"),
         ({"policy.draft.enabled": True}, None, "drafts under Megatron-LM alone"),
         ({**BY_MEGATRON, MEGATRON + "peft.enabled": True}, None, "asks for the rank of adapters"),
         ({**EXPERTS, MEGATRON + "peft": {"enabled": True, "dim": 8}}, 32, "experts of a device share an adapter"),
@@ -173,6 +174,8 @@ def test_what_makes_another_step_is_named() -> None:
     """Of a model that is known to have no experts nothing is named for them."""
     more = {"policy.quant_cfg": "NVFP4", "async_rl": {}, "policy.optimizer.name": "a.b.Muon", "loss_fn.positive_example_nll_weight": 0.1}
     assert {one.name for one in read(more).another_step} == set(more)
+    masks = {"policy.hf_config_overrides": {"text_config": {"attention_dropout": 0.1, "router_aux_loss_coef": 0.0}}}
+    assert {one.name for one in read(masks).another_step} == {"policy.hf_config_overrides.text_config.attention_dropout"}
     experts = {**BY_MEGATRON, MEGATRON + "moe_router_load_balancing_type": "aux_loss", MEGATRON + "moe_router_bias_update_rate": 0.1}
     names = {MEGATRON + name for name in ("freeze_moe_router", "moe_router_load_balancing_type", "moe_router_bias_update_rate")}
     assert {one.name for one in read({**experts, "policy.model_name": "a/b"}).another_step} == names
