@@ -56,9 +56,6 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
     _require_matrices(model, strategy)
     keeps = strategy.schedule
     if keeps.train == "adapters":
-        if keeps.matrices is not None and (hidden := Facts(strategy).hidden) is not None:
-            message = f"which adapters lie in parts on `{hidden}`, to be gathered for an update of whole matrices, is not lowered"
-            refuse("PP122", message, help=f"leave `{hidden}` out, or `muon`")
         model = adapted(model, targets(model, keeps.targets or "linear"), keeps.rank)
     pipeline = any(a.splits.stages for a in strategy.axes)
     tied = shared_by_segments(model.shared, model.segments) if pipeline and keeps.train is None else ()
@@ -223,8 +220,13 @@ def _in_matrices(block: Block, weight: str) -> bool:
 
 
 def _require_matrices(model: Model, strategy: Strategy) -> None:
-    """Raise InputError where an update of whole matrices has experts over an axis, and something of them is no matrix."""
-    if strategy.schedule.matrices is None or strategy.schedule.train is not None or not strategy.experts:
+    """Raise InputError where an update of whole matrices has adapters beside an axis that splits the hidden dimension, or experts over an
+    axis of which something is no matrix."""
+    keeps, hidden = strategy.schedule, Facts(strategy).hidden
+    if keeps.matrices is not None and keeps.train == "adapters" and hidden is not None:
+        message = f"which adapters lie in parts on `{hidden}`, to be gathered for an update of whole matrices, is not lowered"
+        refuse("PP122", message, help=f"leave `{hidden}` out, or `muon`")
+    if keeps.matrices is None or keeps.train is not None or not strategy.experts:
         return
     for block in (b for s in model.segments for b in s.blocks):
         for weight in (w for w, group in block.groups.items() if group == EXPERT and not _in_matrices(block, w)):
