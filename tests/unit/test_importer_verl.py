@@ -247,3 +247,22 @@ def test_adapters_beside_what_the_strategy_cannot_say_are_listed(name: str) -> N
     assert "lora(rank=32) " in found.expression
     assert [r.name for r in found.of(Role.NOT_MODELLED)] == [f"actor_rollout_ref.model.{name.partition('=')[0]}"]
     assert found.precision is None
+
+
+TWO = (
+    f"{ACTOR}strategy=megatron {ACTOR}optim.optimizer=muon {MEGATRON}use_distributed_optimizer=False {MEGATRON}tensor_model_parallel_size="
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "muon"),
+    [
+        (f"{TWO}1", True),
+        (f"{TWO}2", False),
+        (f"{TWO}2 {ACTOR}optim.muon_tp_mode=duplicated", True),
+        (f"{TWO}2 {ACTOR}optim.muon_tp_mode=blockwise", False),
+        (f"{ACTOR}strategy=megatron {ACTOR}optim.optimizer=muon", False),  # nobody deals whole matrices out for it
+    ],
+)
+def test_muon_is_handed_over(more: str, muon: bool) -> None:
+    assert ("muon" in read(more, 8).expression.split(" * ")) is muon

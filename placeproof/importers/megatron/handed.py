@@ -54,7 +54,7 @@ def read(arguments: Arguments, source: Document, world: int | None, problems: Pr
     }
     document = Document(data=arguments.data, source=source.source, text=source.text, spans=spans, bare=True, elsewhere=elsewhere)
     with problems.collecting():
-        imported = megatron.read(document, world, problems)
+        imported = megatron.read(document, world, problems, core=True)
         readings = tuple(_renamed(one, arguments.paths) for one in imported.readings if one.name in arguments.paths)
         return replace(imported, system=system, readings=readings)
     return Imported(system=system, source=source.source, expression="", readings=())

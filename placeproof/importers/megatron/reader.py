@@ -49,10 +49,12 @@ PASSED_OVER = {
 }
 
 
-def read(document: Document, world: int | None, problems: Problems) -> Imported:
-    """Read arguments as they are passed to ``pretrain_gpt.py``. ``world``: the number of devices, or None to leave dp open."""
+def read(document: Document, world: int | None, problems: Problems, *, core: bool = False) -> Imported:
+    """Read arguments as they are passed to ``pretrain_gpt.py``. ``world``: the number of devices, or None to leave dp open. ``core``: they
+    are handed over to Megatron-Core as they are, and not made ready for it by Megatron-LM."""
     reader = Reader(document, settings("megatron"), problems)
     known, guessed = Known(reader, meaning("megatron")), any(name in document.data and name not in reader.found for name in _DEGREES)
+    known.put("core", core)
     _size(known, None if guessed else world)
     if guessed:  # what follows would come from a default degree
         return Imported(system="megatron", source=document.source, expression="", readings=())

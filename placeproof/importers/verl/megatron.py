@@ -20,6 +20,7 @@ _NAMES = {
     MEGATRON + "num_layers_per_virtual_pipeline_stage": "num_layers_per_virtual_pipeline_stage",
     ACTOR + "optim.clip_grad": "clip_grad",
     ACTOR + "optim.use_precision_aware_optimizer": "use_precision_aware_optimizer",
+    ACTOR + "optim.muon_tp_mode": "muon_tp_mode",
 }
 _SAME = (
     *("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size"),
