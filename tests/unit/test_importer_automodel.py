@@ -33,6 +33,11 @@ def read(distributed: str = "", more: str = "", world: int | None = 16) -> Impor
         ("pp_size: 2, reshard_after_forward: true, pipeline: {}", "fsdp(dp=8, prefetch=true) * pp(pp=2) * clip"),
         ("ep_size: 4", "fsdp(dp=4, reshard_after_forward=false) * fsdp(dp=ep, reshard_after_forward=false) * ep(ep=4) * clip"),
         ("ep_size: 16, moe: {reshard_after_forward: true}", "fsdp(dp=1) * fsdp(dp=ep) * ep(ep=16) * clip"),
+        (
+            "ep_size: 4, cp_size: 2",
+            "fsdp(dp=2, reshard_after_forward=false) * fsdp(dp=ep, reshard_after_forward=false) * fsdp(dp=cp, reshard_after_forward=false) "
+            "* accumulate(microbatches=2) * ep(ep=4) * cp(cp=2) * clip",
+        ),
         ("dp_replicate_size: 2, offload_policy: {a: 1}", "hsdp(rep=2, shard=8, prefetch=true) * clip"),
     ],
 )  # fmt: skip
@@ -58,6 +63,7 @@ def test_settings_decide_the_strategy(distributed: str, expression: str) -> None
         ("pp_size: 2, pipeline: {pp_microbatch_size: 3}", "", "PP504", "cannot be cut into parts of 3"),
         ("ep_size: 8, tp_size: 4", "", "PP504", "no strategy says that"),
         ("ep_size: 2, dp_replicate_size: 2", "", "PP504", "beside copies of shards"),
+        ("ep_size: 4, cp_size: 2", "model: {backend: {attn: sdpa}}\n", "PP504", "the tokens of its own device alone"),
         ("", "recipe: FinetuneRecipeForVLM\n", "PP504", "`FinetuneRecipeForVLM` is another program"),
         ("", "quantization: {load_in_4bit: true}\n", "PP504", "weights lie in few bits"),
         ("", "parallelizer: {_target_: a}\n", "PP504", "is how early versions say"),

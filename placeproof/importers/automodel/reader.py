@@ -206,8 +206,14 @@ def _order(reader: Reader, pp: int, parts: int) -> str | None:
 
 def _spread(reader: Reader, facts: Facts) -> list[tuple[str, Mapping[str, object]]]:
     """The strategies over all axes."""
-    attention = None if reader.get("model.backend.attn") == "te" else "gather"
+    attention = None if _attention(reader, facts) == "te" else "gather"
     return over_axes(_parts(reader, facts), tokens=facts.cp, attention=attention, experts=facts.ep)
+
+
+def _attention(reader: Reader, facts: Facts) -> object:
+    """What attends. Where a file does not say it, models with experts over devices take Transformer Engine if they can."""
+    said = reader.get("model.backend.attn")
+    return "te" if said is None and facts.ep > 1 else said
 
 
 def _parts(reader: Reader, facts: Facts) -> dict[str, dict[str, object]]:
@@ -258,6 +264,11 @@ def _check_experts(reader: Reader, facts: Facts) -> None:
         reader.refuse(name, "experts over devices beside copies of shards: no strategy says that", "leave `dp_replicate_size` out")
     elif complaint := misplaced(facts.ep, facts.dp, context=facts.cp, tensor=facts.tp):
         reader.refuse(name, *complaint)
+    elif facts.cp > 1 and _attention(reader, facts) != "te":
+        complaint = (
+            "of a model with experts over devices this attention sees the tokens of its own device alone: Automodel says so in a warning"
+        )
+        reader.refuse("model.backend.attn", complaint, "take `te`, or leave `cp_size` out")
     elif facts.tp > 1:
         reader.refuse(name, "experts over devices beside tensor parallelism are not read from here", "ask about the strategy itself")
     else:
