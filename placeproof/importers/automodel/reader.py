@@ -265,10 +265,10 @@ def _check_experts(reader: Reader, facts: Facts) -> None:
     elif complaint := misplaced(facts.ep, facts.dp, context=facts.cp, tensor=facts.tp):
         reader.refuse(name, *complaint)
     elif facts.cp > 1 and _attention(reader, facts) != "te":
-        complaint = (
+        alone = (
             "of a model with experts over devices this attention sees the tokens of its own device alone: Automodel says so in a warning"
         )
-        reader.refuse("model.backend.attn", complaint, "take `te`, or leave `cp_size` out")
+        reader.refuse("model.backend.attn", alone, "take `te`, or leave `cp_size` out")
     elif facts.tp > 1:
         reader.refuse(name, "experts over devices beside tensor parallelism are not read from here", "ask about the strategy itself")
     else:
