@@ -297,8 +297,11 @@ def _record_product(send: Send) -> None:
             result = printed(command)
         tell({**ran.row(), "printed": result})
 
+    def listed(tell: Send) -> None:
+        tell(list(derivations()))
+
     imported = _imported().row()
-    items = {command: recorded(one, command) for command in list(derivations())}
+    items = {command: recorded(one, command) for command in recorded(listed)}  # here, their files would have been opened before
     send({"imported": imported, "items": {command: row for command, row in items.items() if row["printed"][0] == 0}})
 
 
