@@ -20,6 +20,12 @@ FSDP, MEGATRON, APART = "policy.dtensor_cfg.", "policy.megatron_cfg.", "policy.g
 #: Megatron-LM in the place of FSDP 2.
 BY_MEGATRON = {FSDP + "enabled": False, MEGATRON + "enabled": True}
 PLAIN = {FSDP + "tensor_parallel_size": 1, FSDP + "sequence_parallel": False, FSDP + "activation_checkpointing": False}
+ON_HOST = {
+    **BY_MEGATRON,
+    MEGATRON + "optimizer.use_precision_aware_optimizer": True,
+    MEGATRON + "optimizer.optimizer_cpu_offload": True,
+    MEGATRON + "optimizer.optimizer_offload_fraction": 0.5,
+}
 EXPERTS = {**BY_MEGATRON, MEGATRON + "pipeline_model_parallel_size": 1, MEGATRON + "expert_model_parallel_size": 4}
 
 
@@ -122,6 +128,10 @@ def test_settings_decide_the_strategy(said: dict[str, Any], world: int, expressi
         ({**BY_MEGATRON, MEGATRON + "use_fused_linear_logprobs": True}, None, "are gathered beside the computation"),
         ({**BY_MEGATRON, "policy.logprob_chunk_size": 64}, None, "only where logits become 32 bits wide late"),
         ({**BY_MEGATRON, MEGATRON + "optimizer.clip_grad": None}, None, "no limit of the norm"),
+        ({**ON_HOST, MEGATRON + "optimizer.optimizer_offload_fraction": 0.0}, None, "a part of the weights above 0"),
+        ({**ON_HOST, MEGATRON + "optimizer.use_distributed_optimizer": False}, None, "whose state is whole on each device"),
+        ({**ON_HOST, MEGATRON + "optimizer.optimizer": "muon"}, None, "has no such update on the host"),
+        ({**BY_MEGATRON, MEGATRON + "optimizer.overlap_cpu_optimizer_d2h_h2d": True}, None, "where no update is there"),
         ({**BY_MEGATRON, "policy.precision": "float32"}, None, "the update is told that weights have 16 bits"),
         ({**BY_MEGATRON, MEGATRON + "optimizer.use_precision_aware_optimizer": True, MEGATRON + "optimizer.bf16": False}, None, "not told"),
         ({**BY_MEGATRON, MEGATRON + "optimizer.momentun": 1}, None, "`momentun` is no setting of Megatron-LM"),
@@ -235,7 +245,7 @@ def test_a_file_is_laid_over_those_that_it_names(tmp_path: Path) -> None:
             mine="defaults: base.yaml\npolicy: {_override_: true, train_micro_batch_size: 1, dtensor_cfg: {enabled: true}}\n",
         )
     with pytest.raises(InputError) as error:
-        laid(tmp_path, base=base.replace("cpu_offload: false", "cpu_offload: 7"), mine="defaults: base.yaml\n")
+        laid(tmp_path, base=base.replace(" cpu_offload: false", " cpu_offload: 7"), mine="defaults: base.yaml\n")
     (problem,) = error.value.diagnostics
     assert problem.place is not None
     assert problem.place.source == str(tmp_path / "base.yaml")
@@ -315,3 +325,11 @@ def test_corrupted_files_end_in_errors(seed: int, tmp_path: Path) -> None:
             read_config(str(tmp_path / "a.yaml"), system="nemorl", world=rng.choice((None, 1, 8, 32)))
         except InputError as error:
             assert error.diagnostics
+
+
+def test_the_settings_of_fsdp_may_be_turned_off_and_not_be_nothing() -> None:
+    data = yaml.safe_load(text(BY_MEGATRON))
+    data["policy"]["dtensor_cfg"] = None
+    with pytest.raises(InputError, match="dtensor_cfg"):
+        read_config(yaml.safe_dump(data, sort_keys=False), system="nemorl")
+    assert read(ON_HOST).expression == read(BY_MEGATRON).expression
