@@ -124,7 +124,8 @@ _ROWS = (
         latex="P_{\\mathrm{elementwise}}",
         domain=Domain.NONNEGATIVE,
         dimension=_PARAMETERS,
-        meaning="parameters of a model that Muon updates element by element: tables, heads, gains, biases (counted in P)",
+        meaning="parameters of a model that Muon updates element by element: tables, heads, and gains and biases that are not in P_norm "
+        "(counted in P)",
         at_most="P",
         example="1e9",
     ),
