@@ -561,6 +561,7 @@ BESIDE: dict[str, dict[str, str]] = {
     "megatron": {
         "ckpt_format": "Megatron's own FSDP asks for it",
         "moe_token_dispatcher_type": "its default gathers all tokens, which the reader notes",
+        "muon_num_ns_steps": "a number that none of these strategies is asked with",
     },
     "accelerate": {
         "compute_environment": "Accelerate asks for it",
