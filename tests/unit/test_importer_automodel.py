@@ -81,6 +81,9 @@ def test_what_makes_another_step_is_named() -> None:
     names = {reading.name for reading in read("ep_size: 2", more).another_step}
     assert names == {"qat.enabled", "neftune", "model.backend.fake_balanced_gate", "loss_fn._target_", "experts"}
     assert not read().another_step
+    split, te = "ep_size: 4, cp_size: 2", "model: {backend: {attn: te}}\n"
+    assert {reading.name for reading in read(split).another_step} == {"distributed.cp_size", "experts"}
+    assert {reading.name for reading in read(split, te).another_step} == {"experts"}
 
 
 @pytest.mark.parametrize("empty", ["pipeline", "moe", "mp_policy"])
