@@ -85,6 +85,7 @@ FILES = [
     for path in sorted((ROOT / folder).glob("*.toml"))
     if path.stem in ONLY.get(kind, (path.stem,))
 ]
+_HEADER = re.compile(r"\s*\[+([\w.\"-]+)\]+")
 _KEY = re.compile(r"^(\s*)([A-Za-z_]+)(\s*=)|(?<=[{,] )()([A-Za-z_]+)(\s*=)")
 
 
@@ -96,7 +97,7 @@ def misspelt(text: str) -> Iterator[tuple[str, str, str, int]]:
         within, quoted = quoted, quoted ^ (line.count("'''") % 2 == 1)
         if within:
             continue
-        if header := re.match(r"\s*\[+([\w.\"-]+)\]+", line):
+        if header := _HEADER.match(line):
             table = header[1]
             continue
         for found in _KEY.finditer(line):
@@ -150,7 +151,7 @@ if not NIGHTLY:
 def test_no_value_makes_another_exception(kind: str, path: Path, value: str) -> None:
     lines, table, seen = path.read_text(encoding="utf-8").splitlines(), "", set[tuple[str, str]]()
     for number, line in enumerate(lines):
-        if header := re.match(r"\s*\[+([\w.\"-]+)\]+", line):
+        if header := _HEADER.match(line):
             table = header[1]
         key = re.match(r"\s*[\w\"-]+\s*=\s*(?=[^\[{\s]|\[.*\]$|\{.*\}$)", line)
         if key and not met(table, key[0].strip(), seen):
