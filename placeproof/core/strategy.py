@@ -69,8 +69,9 @@ class Realisation:
     "once" a step, or "each" time they are produced. ``attention``: how tokens that an axis splits attend to one another: keys and values
     go round a "ring", are all-gathered ("gather"), or heads and tokens change places ("ulysses"). ``experts``: where an axis splits the
     hidden dimension, experts are "split" like other matrices, or each is "whole". ``clip``: gradients are scaled by a function of their
-    "global_norm", on one device as well. ``matrices``: the update reads whole matrices, which are "gathered" for it, or "owned" by one
-    device each. ``train``: "adapters" are trained, and all other parameters are frozen. ``rank``: the inner dimension of a model's
+    "global_norm", on one device as well. ``update``: what the update reads of whole matrices, as a program's ``reference(optimizer=...)``
+    says it; ``matrices``: what it reads is "gathered" for it, or "reduced", where sums are enough, or matrices are "owned" by one device
+    each. ``train``: "adapters" are trained, and all other parameters are frozen. ``rank``: the inner dimension of a model's
     adapters; ``targets``: beside which matrices of its layers they stand. ``gather_width``, ``reduce_width``: symbols of quantised bytes
     a parameter.
     """
@@ -91,6 +92,7 @@ class Realisation:
     attention: str | None = None
     experts: str | None = None
     clip: str | None = None
+    update: str | None = None
     matrices: str | None = None
     train: str | None = None
     rank: int | None = None

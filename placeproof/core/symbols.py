@@ -124,8 +124,8 @@ _ROWS = (
         latex="P_{\\mathrm{elementwise}}",
         domain=Domain.NONNEGATIVE,
         dimension=_PARAMETERS,
-        meaning="parameters of a model that Muon updates element by element: tables, heads, and gains and biases that are not in P_norm "
-        "(counted in P)",
+        meaning="parameters of a model that an update of whole matrices updates element by element: gains and biases that are not in "
+        "P_norm, and to Muon tables and heads (counted in P)",
         at_most="P",
         example="1e9",
     ),
@@ -224,6 +224,30 @@ _ROWS = (
         dimension=BYTES,
         meaning="bytes of one scalar: a norm, a token count, a flag",
         default="4",
+    ),
+    SymbolInfo(
+        name="b_master",
+        latex="b_{\\mathrm{master}}",
+        domain=Domain.NONNEGATIVE,
+        dimension=_PER_PARAMETER,
+        meaning="bytes per parameter of what Adafactor keeps of each beside its second moment: a full-precision copy of the weights, and a "
+        "first moment where it has one",
+    ),
+    SymbolInfo(
+        name="b_nu",
+        latex="b_{\\nu}",
+        domain=Domain.POSITIVE,
+        dimension=_PER_PARAMETER,
+        meaning="bytes of an element of Adafactor's second moment: of a row or a column of a matrix, of each element of what is none",
+        default="4",
+    ),
+    SymbolInfo(
+        name="rho",
+        latex="\\rho",
+        domain=Domain.POSITIVE,
+        dimension=PURE,
+        meaning="rows and columns of matrices, for each of their elements: (n + m) / (n m) of one with n rows and m columns",
+        example="1/2048",
     ),
     SymbolInfo(
         name="m",

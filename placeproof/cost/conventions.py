@@ -66,6 +66,12 @@ def _about_blocks(d: Derivation) -> Iterator[str]:
         yield "Muon keeps a momentum and no variance: `--precision mixed-muon`; what is updated element by element is taken to be as wide"
         yield "buffers of directions (Newton-Schulz iterations), but for a matrix and its direction, are not counted"
         yield "the arithmetic of directions is not counted until a model is given"
+    if dict(d.program.reference).get("optimizer") == "factored":
+        yield (
+            "Adafactor keeps b_master bytes of each element, and of a matrix b_nu bytes of each row and column, which every device has that"
+            " has a part of it; what is no matrix has a second moment of its own. A first moment would add to b_master"
+        )
+        yield "norms of tensors are counted as one number a unit"
     if alone and not d.amounts.groups:
         yield "all of P is counted as matrices; `--groups` counts as P_norm what is none, and is updated element by element"
     if not hidden:

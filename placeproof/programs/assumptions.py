@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from placeproof.programs.ir import Program
 
 
+#: Updates of whole matrices, of a program's ``reference(optimizer=...)``, that read them by functions that the program names.
+WHOLE_UPDATES = ("orthogonal", "factored")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumption:
     """A named assumption. ``without`` says what holds instead when it is dropped; None where it cannot be.
@@ -31,7 +35,7 @@ class Assumption:
         if self.where == "experts":
             return any(g.experts for g in program.groups)
         if self.where == "elements":
-            return dict(program.reference).get("optimizer") != "orthogonal" or any(g.update == "elementwise" for g in program.groups)
+            return dict(program.reference).get("optimizer") not in WHOLE_UPDATES or any(g.update == "elementwise" for g in program.groups)
         return self.where is None or any(a.splits.name == self.where for a in program.axes)
 
 
@@ -49,7 +53,7 @@ _ROWS = (
     Assumption(
         name="elementwise-optimizer",
         says="the optimizer updates each element from its own gradient and state (SGD, Adam, AdamW, Lion, signSGD)",
-        without="the optimizer sees whole matrices (Muon, Shampoo)",
+        without="the optimizer sees whole matrices (Muon, Shampoo, Adafactor)",
         where="elements",
     ),
     Assumption(

@@ -104,11 +104,15 @@ _OPS = (
     Op(name="output", operands=("saved",), doc="the output of a forward, from what it kept"),
     Op(name="update", operands=("parameters", "optimizer", "gradients", "skip"), optional=1, results=(2, 2),
        doc="the optimizer's step: new parameters and optimizer state; nothing changes where the flag `skip` is set"),
-    Op(name="update_with", operands=("parameters", "optimizer", "gradients", "given"), results=(2, 2),
-       doc="the step of an optimizer in two parts, with what the first one gives: norms of tensors (`tensor_norms`), or the "
-       "direction of each element (`orthogonalize`)"),
-    Op(name="tensor_norms", operands=("parameters", "optimizer", "gradients"),
-       doc="of each tensor, what a layer-wise optimizer sums over its elements: over those that this device has"),
+    Op(name="update_with", operands=("parameters", "optimizer", "gradients", "given", "norms"), optional=1, results=(2, 2),
+       doc="the step of an optimizer in two parts, with what the first one gives: norms of tensors (`tensor_norms`), the direction of each "
+       "element (`orthogonalize`), or sums along lines (`line_sums`) and norms"),
+    Op(name="tensor_norms", operands=("parameters", "optimizer", "gradients", "sums"), optional=1,
+       doc="of each tensor, what a layer-wise optimizer sums over its elements, with sums along lines if it reads them: over those that "
+       "this device has"),
+    Op(name="line_sums", operands=("gradients",),
+       doc="of each matrix, what an optimizer sums along each of its rows and columns (Adafactor's squares of gradients): over those "
+       "elements that this device has"),
     Op(name="momentum", operands=("optimizer", "gradients"),
        doc="what an optimizer makes of each element's state and gradient before it reads whole matrices (Muon's momentum)"),
     Op(name="orthogonalize", operands=("x",),

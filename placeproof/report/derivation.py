@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -185,11 +185,12 @@ def _traffic(d: Derivation) -> Section:
     return section("traffic per device and step, bytes sent", Table(rows), Table(totals))
 
 
-def _per_parameter(numbers: Numbers) -> str:
-    """The bytes of states; widths that have no value stay symbols."""
-    widths = [numbers.values.get(name) for name in _STATES]
+def _per_parameter(numbers: Numbers, used: Iterable[str]) -> str:
+    """The bytes of states; widths that have no value stay symbols. ``used``: the symbols of formulas."""
+    names = [*_STATES[:-1], "b_master"] if "b_master" in used else _STATES
+    widths = [numbers.values.get(name) for name in names]
     known = [w for w in widths if w is not None]
-    terms = " + ".join(name if w is None else figure(w) for name, w in zip(_STATES, widths, strict=True))
+    terms = " + ".join(name if w is None else figure(w) for name, w in zip(names, widths, strict=True))
     total = f" = {figure(sum(known, Fraction(0)))}" if len(known) == len(widths) else ""
     return f"{'widths' if numbers.precision == OPEN else numbers.precision}: {terms}{total} bytes per parameter"
 
@@ -206,7 +207,7 @@ def _numbers(d: Derivation, numbers: Numbers) -> Section:
             missing.setdefault(name, []).append(label)
     notes = [f"not set: {name} ({', '.join(labels)})" for name, labels in missing.items()]
     notes += unused(numbers.given, d.symbols)
-    title = f"numbers ({'; '.join([_per_parameter(numbers), *([', '.join(given)] if given else [])])})"
+    title = f"numbers ({'; '.join([_per_parameter(numbers, d.symbols), *([', '.join(given)] if given else [])])})"
     return section(title, Table(rows), Notes(notes))
 
 

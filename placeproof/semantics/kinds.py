@@ -11,22 +11,24 @@ from placeproof.programs.ops import OPS
 from placeproof.semantics.values import Event, Kind, Trace
 
 _P, _O, _G, _M, _S = Kind.PARAMETERS, Kind.OPTIMIZER, Kind.GRADIENTS, Kind.MOMENTUM, Kind.SCALAR
+_LINES = Kind.SUMS
 _X, _KEPT = Kind.STREAM, Kind.SAVED
 #: What lies in parts; what is made of numbers; what can lie elsewhere.
 _STATES = (_P, _O, _G)
 _STATE_NAMES = tuple(kind.value for kind in _STATES)
 _PARTED = (*_STATES, _M, _X)
 _NUMBERS = (*_PARTED, _S)
-_ANY = (*_NUMBERS, _KEPT)
+_REDUCED = (*_NUMBERS, _LINES)
+_ANY = (*_REDUCED, _KEPT)
 
 #: Operation -> the kinds that each operand may have (None: any, or no value).
 NEEDS: dict[str, tuple[tuple[Kind, ...] | None, ...]] = {
-    "all_reduce": (_NUMBERS,),
+    "all_reduce": (_REDUCED,),
     "reduce_scatter": (_PARTED,),
     "all_gather": (_PARTED,),
     "all_to_all": (_PARTED,),
-    "broadcast": (_NUMBERS,),
-    "reduce": (_NUMBERS,),
+    "broadcast": (_REDUCED,),
+    "reduce": (_REDUCED,),
     "tied_reduce": (_STATES,),
     "part": (_PARTED,),
     "copy": (_ANY,),
@@ -43,8 +45,9 @@ NEEDS: dict[str, tuple[tuple[Kind, ...] | None, ...]] = {
     "backward_input": ((_P,), (_KEPT,), (_X,)),
     "backward_weight": ((_P,), (_KEPT,), (_X,), (_X,)),
     "update": ((_P,), (_O,), (_G,), (_S,)),
-    "update_with": ((_P,), (_O,), (_G,), (_S, _M)),
-    "tensor_norms": ((_P,), (_O,), (_G,)),
+    "update_with": ((_P,), (_O,), (_G,), (_S, _M, _LINES), (_S,)),
+    "tensor_norms": ((_P,), (_O,), (_G,), (_LINES,)),
+    "line_sums": ((_G,),),
     "momentum": ((_O,), (_G,)),
     "orthogonalize": ((_M,),),
     "statistics": ((_P,),),
@@ -127,7 +130,9 @@ def _tied(event: Event, program: Program) -> _Wrong:
 def _frozen(event: Event, program: Program) -> _Wrong:
     """What is not trained has no gradient, and is not updated."""
     operation = event.call.op
-    needs = {"backward_weight": 1, "backward": 1, "backward_with": 1, "update": 3, "update_with": 3, "tensor_norms": 3}.get(operation, 0)
+    needs = {"backward_weight": 1, "backward": 1, "backward_with": 1, "update": 3, "update_with": 3, "tensor_norms": 3, "line_sums": 1}.get(
+        operation, 0
+    )
     frozen = {g.name for g in program.groups if g.frozen}
     for operand, arg in zip(event.operands[:needs], event.call.args, strict=False):
         if frozen and operand.pieces and all(p.group in frozen for p in operand.pieces):  # none: said of what made it

@@ -94,6 +94,18 @@ def _momentum(_call: Call, operands: tuple[Value, ...], _program: Program) -> Va
     return replace(gradients, kind=Kind.MOMENTUM, pieces=pieces, host=optimizer.host).wide("")
 
 
+def _line_sums(_call: Call, operands: tuple[Value, ...], program: Program) -> Value:
+    pieces = tuple(line_sums(piece, program) for piece in operands[0].pieces)
+    return replace(operands[0], kind=Kind.SUMS, pieces=pieces).wide("")
+
+
+def line_sums(piece: Piece, program: Program) -> Piece:
+    """How sums along rows and columns lie: partial where a device has parts of matrices, of its own where it has whole ones."""
+    group = next((g for g in program.groups if g.name == piece.group), program.groups[0])
+    own = {*program.factors(*group.whole, *group.experts), *(f for a in program.axes if a.splits.stages for f in a.factors)}
+    return piece.laid(tuple(f for f in piece.axes(AxisLayout.SHARD) if f not in own), AxisLayout.PARTIAL)
+
+
 def _owned_piece(piece: Piece, owners: tuple[Value, ...]) -> Piece:
     for owner in owners:
         match = next((p for p in owner.pieces if p.group == piece.group), next(iter(owner.pieces), None))
@@ -150,6 +162,7 @@ RESULTS: Mapping[str, Rule] = {conversion.op: _laid(conversion.after) for conver
     "backward_input": lambda _, operands, program: _computed(operands[0], operands[2], program),
     "output": lambda _, operands, program: _output(operands[0], program),
     "momentum": _momentum,
+    "line_sums": _line_sums,
     "master": lambda _call, operands, _program: replace(operands[0], kind=Kind.PARAMETERS),
     "dequantize": lambda _call, operands, program: in_own_width(operands[0], program),
     "to_host": lambda _call, operands, _program: replace(operands[0], host=True),

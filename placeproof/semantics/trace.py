@@ -170,7 +170,7 @@ class _Walk:
         operands = tuple(self._eval(a) for a in call.operands)
         if call.op in _TURN and self.phase == "forward":
             self.phase = "backward"
-        if call.op in ("update", "update_with", "momentum"):
+        if call.op in ("update", "update_with", "momentum", "line_sums", "tensor_norms"):
             self.phase = "update"
         result = result_of(call, operands, self.program)
         assert self.stmt is not None

@@ -20,6 +20,7 @@ class Kind(Enum):
     OPTIMIZER = "optimizer"
     GRADIENTS = "gradients"
     MOMENTUM = "momentum"
+    SUMS = "sums"
     SAVED = "activations"
     STREAM = "stream"
     SCALAR = "scalar"
@@ -31,6 +32,7 @@ WIDTHS = {
     Kind.OPTIMIZER: "b_omega",
     Kind.GRADIENTS: "b_g",
     Kind.MOMENTUM: "b_theta",
+    Kind.SUMS: "b_nu",
     Kind.SAVED: "b_a",
     Kind.STREAM: "b_a",
     Kind.SCALAR: "b_s",

@@ -28,6 +28,7 @@ KINDS = {
     "optimizer": "optimizer",
     "gradients": "g",
     "a momentum": "d",
+    "sums along lines": "t",
     "a stream": "x",
     "what a forward kept": "s",
     "a degree": "dp",
@@ -39,8 +40,9 @@ OPEN = {"root": ("0", "1", "owner"), "to": ("1", "-1"), "source": ("1", "-1"), "
 #: How a result may count in the end: as the gradient, as a factor, as one that cancels out, as what is updated, or not at all.
 USES = ("G = r\n", "G = scale(g, r / r)\n", "G = g + r - r\n", "G = g\nr, o = update(r, optimizer, g)\n", "G = g\n")
 HEAD = "mesh(dp)\nx, s = forward(parameters, data())\ndx = loss(x)\ng = backward(parameters, s, dx)\n"
-HEAD += "g = all_reduce(g, dp, op=mean)\nn = square_norm(g) + 1\nd = momentum(optimizer, g)\n"
-FLAT = "mesh(dp)\nx = data()\ng = all_reduce(backward(parameters), dp, op=mean)\nn = square_norm(g) + 1\nd = momentum(optimizer, g)\n"
+HEAD += "g = all_reduce(g, dp, op=mean)\nn = square_norm(g) + 1\nd = momentum(optimizer, g)\nt = line_sums(g)\n"
+FLAT = "mesh(dp)\nx = data()\ng = all_reduce(backward(parameters), dp, op=mean)\nn = square_norm(g) + 1\n"
+FLAT += "d = momentum(optimizer, g)\nt = line_sums(g)\n"
 UPDATE = "parameters, optimizer = update(parameters, optimizer, G)\n"
 SKIPPED = {*TENSOR_OPS, "start", "wait", "send", "recv"}  # of tensors; of collectives; in pairs
 
@@ -54,7 +56,7 @@ def calls_of(op: Op) -> Iterator[str]:
     for kind, option, length in itertools.product(KINDS.values(), options, range(least, len(op.operands) + 1)):
         rest: tuple[str, ...] = ("2", "2", "2")
         if op.name.startswith(("update", "tensor")):
-            rest = ("optimizer", "g", "n")
+            rest = ("optimizer", "g", "n", "n")
         elif op.name == "momentum":
             rest = ("g",)
         elif op.name.startswith("back"):

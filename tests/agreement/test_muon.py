@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from manual_truth import at_the_witness, right
+from matrix_steps import STEPS, without
 from samples import sample
 
 from placeproof.core.diagnostics import InputError
@@ -20,14 +21,6 @@ from placeproof.semantics.lower import lower
 from placeproof.semantics.resolve import resolve
 from placeproof.strategies import parse_strategy
 
-#: Strategies with the axes along which devices have parts of matrices when they update.
-STEPS = {
-    "ddp": "", "ddp * ep": "", "zero1": "dp", "zero3": "dp", "hsdp": "shard", "zeropp": "dp", "zero_offload": "dp", "zero_infinity": "dp",
-    "tp": "tp", "zero1(reduce=all_reduce)": "dp", "zero1 * accumulate": "dp", "fsdp(root=keep)": "dp", "zero1 * cp * pp": "dp",
-    "fsdp * tp * sp * pp": "dp tp", "zero2 * ep": "dp", "ep(experts=whole) * tp * sp": "tp", "zero1 * zero1(dp=ep) * ep": "dp ep",
-    "zero1 * lora": "dp", "(R, S, R, R, dp)": "dp", "(S*, R, S, R, dp)": "", "zero1 * tp * clip": "dp tp",
-}  # fmt: skip
-
 
 def stepped(text: str, how: str = "gathered") -> Program:
     return lower(parse_strategy(f"{text} * muon({how})"))
@@ -37,16 +30,6 @@ def gathers(program: Program) -> set[str]:
     """The axes over which momentum is gathered."""
     every = (c for s in statements(program.body) for c in calls(s) if c.op == "all_gather")
     return {axis for c in every if "momentum(" in render_expression(c) for axis in c.axes}
-
-
-def without(line: str, op: str) -> Iterator[tuple[str, str]]:
-    """A line without each of the axes of an operation in it; of the last axis, without the operation."""
-    found = re.search(rf"{op}\((?P<x>\w+\(.*\)|\w+)(?P<axes>(?:, \w+)+)\)", line)
-    named = found["axes"].split(", ")[1:] if found else []
-    for axis in named:
-        others = ", ".join(a for a in named if a != axis)
-        assert found is not None
-        yield f"no {op} over {axis}", line.replace(found[0], f"{op}({found['x']}, {others})" if others else found["x"])
 
 
 def edited(program: Program) -> Iterator[tuple[str, Program]]:

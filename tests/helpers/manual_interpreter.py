@@ -378,7 +378,7 @@ class Model:
         """What the reference's optimizer reads for an element of a group."""
         alone = any(g.update == "elementwise" for g in self.program.groups if g.name == group)
         kind = "elementwise" if alone else self.options.get("optimizer", "elementwise")
-        return "matrix" if "elementwise-optimizer" in self.program.without and kind != "orthogonal" else kind
+        return "matrix" if "elementwise-optimizer" in self.program.without and kind not in ("orthogonal", "factored") else kind
 
     def tokens(self, sample: Sample, step: int) -> int:
         """How many tokens of a sample count."""
@@ -476,16 +476,37 @@ class Model:
 
     # ---- the optimizer
 
-    def tensor_sums(self, p: Vec, o: Vec, g: Vec) -> Vec:
-        """What a layer-wise optimizer sums over the elements of each tensor that are held here."""
+    def tensor_sums(self, p: Vec, o: Vec, g: Vec, sums: Vec | None = None) -> Vec:
+        """What a layer-wise optimizer sums over the elements of each tensor that are held here; `sums`: along lines, if it reads any."""
         cells: dict[Any, Num] = {self.tensor(e): 0 for e in self.elements}
         for e in self.elements:
             values = (p.get(e), o.get(e), g.get(e))
             if HOLE not in values:
                 moment = values[1][0] if isinstance(values[1], tuple) else values[1]
-                one = lambda t, p, m, g: t + p * p + p * g + m * g * g  # noqa: E731
-                cells[self.tensor(e)] = lift(one, cells[self.tensor(e)], values[0], moment, values[2])
+                lines = 0 if sums is None else self.of_lines(sums, e)
+                one = lambda t, p, m, g, s: t + p * p + p * g + m * g * g + 59 * s * g + s * s  # noqa: E731
+                cells[self.tensor(e)] = lift(one, cells[self.tensor(e)], values[0], moment, values[2], lines)
         return Vec(cells, "norms")
+
+    def lines(self, e: Elem) -> list[tuple[Any, str, int]]:
+        """The row and the column of its matrix in which an element lies."""
+        return [(self.tensor(e), "row", e.number % 2), (self.tensor(e), "column", e.number // 2)]
+
+    def line_sums(self, g: Vec) -> Vec:
+        """What is summed along each row and column, over the elements that are held here."""
+        cells: dict[Any, Num] = {line: 0 for e in self.elements for line in self.lines(e)}
+        for e in self.elements:
+            for line in self.lines(e) if g.get(e) is not HOLE else ():
+                cells[line] = lift(lambda t, g: t + 61 * g * g + g, cells[line], g.get(e))
+        return Vec(cells, "norms")
+
+    def of_lines(self, sums: Vec, e: Elem) -> Num:
+        """What an element reads of sums along lines: of its own, and of all of its matrix."""
+        own = [sums.get(line) for line in self.lines(e)]
+        every = [
+            sums.get(line) for line in dict.fromkeys(k for other in self.elements for k in self.lines(other)) if line[0] == self.tensor(e)
+        ]
+        return lift(lambda row, column, *others: 67 * row + 71 * column + 73 * row * column + sum(others), *own, *every)
 
     def matrix_sums(self, p: Vec, o: Vec, g: Vec) -> Vec:
         """What a matrix optimizer makes of a whole matrix; not held where any of the matrix is missing."""
@@ -534,13 +555,22 @@ class Model:
             new_o[e] = (new_moment, new_p[e])
         return Vec(new_p, "parameters"), Vec(new_o, "optimizer")
 
+    def by_lines(self, sums: Vec, norms: Vec, e: Elem) -> Num:
+        """What the update of an element reads of sums along lines, and of norms."""
+        return lift(lambda s, n: 79 * s + 83 * n + s * n, self.of_lines(sums, e), norms.get(self.tensor(e)))
+
     def update(self, p: Vec, o: Vec, g: Vec) -> tuple[Vec, Vec]:
         """`update`, by the kind of the reference's optimizer, from what is held."""
         directions = self.orthogonalized(self.momentum(o, g))
         sums = {"tensor_norm": self.tensor_sums(p, o, g), "matrix": self.matrix_sums(p, o, g)}
         beside: dict[Elem, Num] = {}
+        along = self.line_sums(g)
+        norms = self.tensor_sums(p, o, g, along)
         for e in self.elements:
             kind = self.optimizer_of(e.group)
+            if kind == "factored":
+                beside[e] = self.by_lines(along, norms, e)
+                continue
             beside[e] = directions.get(e) if kind == "orthogonal" else sums[kind].get(self.tensor(e)) if kind in sums else 0
         return self.updated(p, o, g, beside)
 
@@ -1462,6 +1492,9 @@ def update_with(device: Device, call: Call, args: list[Any]) -> tuple[Any, Any]:
     """The step of an optimizer that scales each tensor by norms that are given, or moves along directions that are given."""
     p, o, g = (device.vec(v, what) for v, what in zip(args[:3], STATES, strict=True))
     given, model = args[3] if isinstance(args[3], Vec) else Vec({}, "norms"), device.model
+    if len(args) > 4:
+        norms = args[4] if isinstance(args[4], Vec) else Vec({}, "norms")
+        return model.updated(p, o, g, {e: model.by_lines(given, norms, e) for e in model.elements})
     return model.updated(p, o, g, {e: given.get(e if given.kind == "momentum" else model.tensor(e)) for e in model.elements})
 
 
@@ -1472,8 +1505,13 @@ def momentum(device: Device, call: Call, args: list[Any]) -> Vec:
 
 def tensor_norms(device: Device, call: Call, args: list[Any]) -> Vec:
     """What a layer-wise optimizer sums, over what this device has."""
-    p, o, g = (device.vec(v, what) for v, what in zip(args, STATES, strict=True))
-    return device.model.tensor_sums(p, o, g)
+    p, o, g = (device.vec(v, what) for v, what in zip(args[:3], STATES, strict=True))
+    return device.model.tensor_sums(p, o, g, *(v if isinstance(v, Vec) else Vec({}, "norms") for v in args[3:]))
+
+
+def line_sums(device: Device, call: Call, args: list[Any]) -> Vec:
+    """What is summed along rows and columns, over what this device has."""
+    return device.model.line_sums(device.vec(args[0], "gradients"))
 
 
 def statistics(device: Device, call: Call, args: list[Any]) -> Num:
@@ -1585,6 +1623,7 @@ LOCAL: dict[str, Callable[[Device, Call, list[Any]], Any]] = {
     "update": update,
     "update_with": update_with,
     "tensor_norms": tensor_norms,
+    "line_sums": line_sums,
     "momentum": momentum,
     "orthogonalize": lambda d, c, a: d.model.orthogonalized(d.vec(a[0], "momentum")),
     "statistics": statistics,

@@ -566,3 +566,28 @@ def test_muon_is_read_where_directions_are_of_whole_matrices(system: str, text: 
 def test_axolotl_refuses_muon_beside_others(more: str) -> None:
     with pytest.raises(InputError, match="axolotl refuses Muon"):
         written(MUON + more, 4, "axolotl")
+
+
+SFT = FULL.replace("use_muon: true\n", "optim: adafactor\n")
+
+
+@pytest.mark.parametrize(
+    ("system", "text", "adafactor", "without", "another"),
+    [
+        ("transformers", "output_dir: out\noptim: adafactor\n", True, False, False),
+        ("transformers", "output_dir: out\nadafactor: true\n", True, False, False),
+        ("transformers", "output_dir: out\noptim: adafactor\ndeepspeed: {zero_optimization: {stage: 1}}\n", False, True, False),
+        ("transformers", "output_dir: out\noptim: adafactor\nfsdp: full_shard\n", False, False, True),
+        ("llamafactory", SFT, True, False, False),
+        ("llamafactory", SFT + "use_galore: true\n", False, True, True),
+        ("axolotl", MUON.replace("muon", "adafactor"), True, False, False),
+    ],
+)
+def test_adafactor_is_read_where_every_device_has_whole_gradients(
+    system: str, text: str, adafactor: bool, without: bool, another: bool
+) -> None:
+    """Flat parts, of ZeRO, make another step of it; of those of FSDP nothing is said."""
+    read = written(text, 4, system)
+    assert ("adafactor" in read.expression.split(" * ")) is adafactor
+    assert read.without == (("elementwise-optimizer",) if without else ())
+    assert any(r.role is Role.ANOTHER_STEP for r in read.readings) is another

@@ -131,7 +131,7 @@ class States:
         return optimizer.step(place.world, columns, (self.theta, omega, self.gradient), every, every, norms)
 
 
-@pytest.mark.parametrize("kind", ["elementwise", "tensor_norm", "matrix", "orthogonal"])
+@pytest.mark.parametrize("kind", ["elementwise", "tensor_norm", "matrix", "orthogonal", "factored"])
 @settings(max_examples=10)
 @given(st.data())
 def test_every_optimizer_sees_every_input(kind: str, data: st.DataObject) -> None:
@@ -147,7 +147,12 @@ def test_every_optimizer_sees_every_input(kind: str, data: st.DataObject) -> Non
         changed[0, 0] += 1
         other = replace(states, **{name: changed}).step(place)
         assert other[0][0, 0] != theta[0, 0] or other[1][0, 0, 1] != omega[0, 0, 1], name
-        of_others = {"tensor_norm": ("theta", "gradient"), "matrix": ("gradient",), "orthogonal": ("momentum", "gradient")}.get(kind, ())
+        of_others = {
+            "tensor_norm": ("theta", "gradient"),
+            "matrix": ("gradient",),
+            "orthogonal": ("momentum", "gradient"),
+            "factored": ("theta", "momentum", "gradient"),
+        }.get(kind, ())
         assert (other[0][0, 1] != theta[0, 1]) == (name in of_others), name  # the two are elements of one tensor
 
 

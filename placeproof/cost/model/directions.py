@@ -7,7 +7,7 @@ counted, nor is what is computed on a host.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from placeproof.cost.blocks.flops import flops
 from placeproof.cost.blocks.layer import Stored
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.derive import evaluate
-from placeproof.cost.model.parts import Sizing
+from placeproof.cost.model.parts import DeviceSegment, Sizing
 from placeproof.cost.model.stages import Stage
 from placeproof.cost.model.step import StepCosts
 from placeproof.models.family import apart
@@ -39,6 +39,21 @@ class Matrix:
     weight: Stored
     beside: frozenset[str]
     inner: frozenset[str]
+
+    def sides(self, sizes: Mapping[str, Amount]) -> tuple[sympy.Expr, sympy.Expr]:
+        """How long its two sides are, of dimensions of these sizes."""
+        import sympy
+
+        dims = [dim for dim in self.weight.dims if dim not in self.beside]
+        one, other = (sympy.Mul(*(sizes[dim] for dim in dims if (dim in self.inner) is own)) for own in (True, False))
+        return one, other
+
+
+def matrices(part: DeviceSegment) -> Iterator[Matrix]:
+    """The weights of a part of a device, each as a matrix; what is not multiplied with anything has its first dimension for one side."""
+    inner = part.plain.products()
+    for group, weight in part.weights:
+        yield Matrix(weight=weight, beside=apart(group), inner=inner.get((weight.number, weight.name), frozenset(weight.dims[:1])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +77,8 @@ def iterated(stage: Stage, step: StepCosts, at: Sizing) -> sympy.Expr:
         by_group.setdefault(direction.group.name, []).append(direction)
     total: Amount = sympy.Integer(0)
     for part, times in stage.held if by_group else ():
-        inner = part.plain.products()
-        for group, weight in part.weights:
-            matrix = Matrix(weight=weight, beside=apart(group), inner=inner.get((weight.number, weight.name), frozenset()))
-            for direction in by_group.get(step.linked.group(weight.block, weight.name), ()):
+        for matrix in matrices(part):
+            for direction in by_group.get(step.linked.group(matrix.weight.block, matrix.weight.name), ()):
                 total += stage.copies * times * _of(matrix, direction, step, at)
     return total
 
@@ -105,12 +118,8 @@ def _of(matrix: Matrix, direction: Direction, step: StepCosts, at: Sizing) -> Am
         text = f"what is computed of parts of matrices over `{axis}` is not derived: an update makes directions of whole ones"
         refuse("PP311", text, place=direction.event.stmt.place, help="gather them first: `all_gather(momentum(...), ...)`")
 
-    def product(of: Callable[[str], bool]) -> sympy.Expr:
-        return sympy.Mul(*(sizes[dim] for dim in dims if of(dim)))
-
-    number = product(lambda dim: dim in matrix.beside) / step.amounts.devices(parts)
-    sides = product(lambda dim: dim in matrix.inner - matrix.beside), product(lambda dim: dim not in matrix.inner | matrix.beside)
-    return number * symbol("n_ns") * _iteration(*_ordered(*sides, step.linked.values))
+    number = sympy.Mul(*(sizes[dim] for dim in dims if dim in matrix.beside)) / step.amounts.devices(parts)
+    return number * symbol("n_ns") * _iteration(*_ordered(*matrix.sides(sizes), step.linked.values))
 
 
 def _ordered(one: sympy.Expr, other: sympy.Expr, values: Mapping[str, int]) -> tuple[sympy.Expr, sympy.Expr]:

@@ -105,10 +105,10 @@ def stage_time(d: ModelDerivation, cost: StageCost, price: Symbols | Exact, over
 
 
 def _kind(sent: Transfer) -> Literal["inside", "data", "once", "update"]:
-    """Of activations; or of parameters and gradients, for each micro-batch or once a step; or of momentum, which no pass can hide."""
+    """Of activations; or of parameters and gradients, for each micro-batch or once a step; or within the update, which no pass can hide."""
     if sent.about.startswith("activations"):
         return "inside"
-    if sent.about == "momentum":
+    if sent.phase == "update" and sent.about != "parameters":
         return "update"
     return "data" if sent.each else "once"
 
@@ -147,8 +147,10 @@ def updated(cost: StageCost) -> Amount:
     import sympy
 
     optimizer = sympy.sympify(cost.states["optimizer"])
-    mine = optimizer.xreplace({symbol("b_omega"): sympy.Integer(1)})
-    return mine * (2 * symbol("b_theta") + symbol("b_g") + 2 * symbol("b_omega"))
+    one, none = sympy.Integer(1), sympy.Integer(0)
+    mine = optimizer.xreplace({symbol("b_omega"): one, symbol("b_master"): one, symbol("b_nu"): none})
+    passes = 2 * symbol("b_theta") + symbol("b_g")
+    return mine * passes + 2 * optimizer if optimizer.has(symbol("b_master")) else mine * (passes + 2 * symbol("b_omega"))
 
 
 @dataclass(frozen=True, kw_only=True)

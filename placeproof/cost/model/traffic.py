@@ -11,6 +11,7 @@ from placeproof.collectives import COLLECTIVES
 from placeproof.core.strategy import ADAPTER_SUMS, COPIES, EXPERT, EXPERT_COPIES, EXPERTS, NORM, TIED
 from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.tensors import Amount
+from placeproof.cost.model.directions import matrices
 from placeproof.cost.model.parts import DeviceSegment, Sizing
 from placeproof.cost.model.stages import Stage
 from placeproof.cost.model.step import COUNTED, GroupCosts, StateMessage
@@ -56,7 +57,7 @@ class ParameterShare:
     A unit is a part of the model. Where the root unit is gathered apart, it has what is no layer, and the units are the layers. ``once``:
     those of groups, of one copy. ``sums``: those of one copy whose gradients the step sums over the axis that splits the hidden dimension,
     where a formula does not say of which group. ``apart``: whether units differ in what they have of groups that are held, or updated,
-    otherwise.
+    otherwise. ``rho``: rows and columns of matrices of which the update sums along these, for each of their elements.
     """
 
     def __init__(self, costs: GroupCosts, counted: Mapping[str, sympy.Expr], stage: Stage, at: Sizing, linked: Linked) -> None:
@@ -70,6 +71,14 @@ class ParameterShare:
         self.costs = costs
         self.total = sympy.Add(*(n for g, n in counted.items() if own(g)))
         members = [(p, times, p.elements_of(own, at)) for p, times in stage.held]
+        factored = {g.name for g in linked.step.groups if g.update is None and not g.frozen}
+
+        def rho(weights: Iterable[tuple[tuple[str, str], Amount]]) -> sympy.Expr:
+            """Rows and columns of those that are matrices to the update, for each of their elements."""
+            whole = [(n, ratios[weight]) for weight, n in weights if ratios and linked.group(*weight) in factored]
+            return sympy.Add(*(n * ratio for n, ratio in whole)) / sympy.Add(*(n for n, _ in whole)) if whole else sympy.Integer(0)
+
+        ratios = dict(_ratios(stage, at)) if dict(linked.step.reference).get("optimizer") == "factored" else {}
         units = [(p.repeats, sympy.Add(*elements.values())) for p, _, elements in members]
         self.root = sympy.Add(*(n for _, n in _once(m for m in members if not m[0].repeats))) if costs.root_apart else None
         self.units = [n for layer, n in units if layer or self.root is None] or [sympy.Integer(0)]
@@ -82,7 +91,11 @@ class ParameterShare:
         self.apart = any(g.frozen or g.update for g in linked.step.groups)
         self.groups = {g: stage.copies * self.once[g] for g in COUNTED}
         self.of_root = by_group(_once(m for m in members if not m[0].repeats))
-        self.parts = [by_group(elements.items()) for p, _, elements in members if p.repeats or self.root is None]
+        parts = [elements.items() for p, _, elements in members if p.repeats or self.root is None]
+        self.parts = [by_group(elements) for elements in parts]
+        self.rho, self.rho_of_root = rho(_once(members)), rho(_once(m for m in members if not m[0].repeats))
+        self.rho_of_parts = [rho(elements) for elements in parts]
+        self.layers = _layers(stage)
         summed = (NORM, ADAPTER_SUMS) if not costs.experts else (EXPERT_COPIES,) if EXPERT_COPIES in named else (EXPERT,)
         self.sums = sympy.Add(*(self.once[g] for g in summed))
         self.tied = _of_ends(stage, at) if linked.pipeline is not None else sympy.Integer(0)
@@ -103,6 +116,8 @@ class ParameterShare:
         put = {
             "P": self.total,
             "U": self.total if named is None else named,
+            "rho": self.rho,
+            "n_u": self.layers,
             **{f"P_{group}": n for group, n in self.groups.items()},
         }
         put |= {} if self.root is None else {"U_root": self.root}
@@ -115,17 +130,26 @@ class ParameterShare:
         if isinstance(expr, sympy.Add | sympy.Max):
             return expr.func(*(self.of_unit(arg, number) for arg in expr.args))
         if symbol("U_root") in expr.free_symbols:
-            groups, total = self.of_root, self.root
+            groups, total, rho = self.of_root, self.root, self.rho_of_root
         elif symbol("U") in expr.free_symbols:
-            groups, total = self.parts[number], self.units[number]
+            groups, total, rho = self.parts[number], self.units[number], self.rho_of_parts[number]
         else:
             return self.of(expr)
-        put = {"P": total, "U": total, "U_root": total, **{f"P_{group}": groups[group] for group in (*COUNTED, COPIES, TIED)}}
+        put = {"P": total, "U": total, "U_root": total, "rho": rho}
+        put |= {f"P_{group}": groups[group] for group in (*COUNTED, COPIES, TIED)}
         return expr.xreplace({symbol(name): n for name, n in put.items()}) if total != 0 else sympy.Integer(0)
 
     def of_sums(self, expr: sympy.Expr) -> sympy.Expr:
         """A formula for those of one copy that are summed, of all units together."""
         return expr.xreplace({symbol("P"): self.sums, **{symbol(f"P_{group}"): self.once[group] for group in COUNTED}})
+
+
+def _ratios(stage: Stage, at: Sizing) -> Iterator[tuple[tuple[str, str], sympy.Expr]]:
+    """Of each weight as a matrix, its rows and columns for each of its elements."""
+    for part, _ in stage.held:
+        for matrix in matrices(part):
+            one, other = matrix.sides(at.sizes)
+            yield (matrix.weight.block, matrix.weight.name), 1 / one + 1 / other
 
 
 def _of_ends(stage: Stage, at: Sizing) -> sympy.Expr:
@@ -203,7 +227,7 @@ def synchronised(stage: Stage, shares: Sequence[ParameterShare], linked: Linked)
             size=share.of(message.size),
             bytes=share.of(message.bytes),
             times=share.of(message.count) / (stage.copies if each else 1),  # each copy has its part of the micro-batches
-            calls=stage.copies * layers if message.loops & {"units", "layers"} else 1,
+            calls=stage.copies * layers if message.loops & {"units", "layers"} and not message.scalar else 1,
             each=each,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from placeproof.cost.uneven import fraction
 from placeproof.programs import Binary, Call, Expr, For, If, Index, Number, Program, Ref, statements
 from placeproof.programs.ops import COMPARE
 from placeproof.programs.ranks import least_degrees, rank_bound
+from placeproof.semantics.results import line_sums
 from placeproof.semantics.values import Kind, Piece, Value
 
 if TYPE_CHECKING:
@@ -144,9 +145,24 @@ class Amounts:
         """Bytes of a value on one device (for the part that it is): the most of all stages, or their ``mean``."""
         totals: dict[str, sympy.Expr] = {}
         for piece in value.pieces:
-            width = value.width(piece)
-            totals[width] = totals.get(width, self.one * 0) + self._elements(value, piece, mean)
+            for width, elements in self._numbers(value, piece, mean):
+                totals[width] = totals.get(width, self.one * 0) + elements
         return sum((symbol(width) * total for width, total in totals.items()), self.one * 0)
+
+    def _numbers(self, value: Value, piece: Piece, mean: bool) -> Iterator[tuple[str, sympy.Expr]]:
+        """Numbers of a piece with their widths. Of optimizer state with factors for a second moment: what it has of each element, and the
+        factors of its matrices."""
+        width, elements = value.width(piece), self._elements(value, piece, mean)
+        if value.kind is not Kind.OPTIMIZER or dict(self.program.reference).get("optimizer") != "factored":
+            yield width, elements
+            return
+        group = next((g for g in self.program.groups if g.name == piece.group), self.program.groups[0])
+        yield "b_master", elements
+        if group.update == "elementwise":
+            yield "b_nu", elements
+        else:
+            sums = line_sums(piece, self.program)
+            yield "b_nu", self._elements(replace(value, kind=Kind.SUMS, pieces=(sums,)), sums, mean)
 
     def payload(self, value: Value, axes: tuple[str, ...]) -> sympy.Expr:
         """Bytes of the tensor that a collective over these axis factors works on: not split over them."""
@@ -161,6 +177,8 @@ class Amounts:
         if value.kind is Kind.SAVED:
             return self._saved(value, piece) / self.devices(tuple(a for a in split if a not in self._batch_factors | set(self._layer_axes)))
         whole, split = self._group(piece.group), tuple(a for a in split if a not in self.inside)
+        if value.kind is Kind.SUMS:
+            whole = whole * symbol("rho")
         if value.kind is Kind.MOMENTUM:
             whole = whole * self.devices(tuple(a for a in self._state_inside(piece.group) if piece.on(a) is AxisLayout.REPLICATE))
         tied = next((g.tied for g in self.program.groups if g.name == piece.group and g.tied in split), None)

@@ -29,6 +29,7 @@ _STATE = {
     Kind.OPTIMIZER: "optimizer",
     Kind.GRADIENTS: "gradients",
     Kind.MOMENTUM: "momentum",
+    Kind.SUMS: "sums",
     Kind.SAVED: "activations",
     Kind.STREAM: "activations",
     Kind.SCALAR: SCALAR,

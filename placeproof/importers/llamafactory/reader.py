@@ -47,7 +47,7 @@ def _training(run: Arguments) -> Training:
         norm=run.get("max_grad_norm"),
         mixed="" if run.get("pure_bf16") else "bf16" if run.get("bf16") else "fp16" if run.get("fp16") else "",
         weights="bf16" if run.get("pure_bf16") else "fp32",
-        update=replace(update(run, "optim"), deepspeed="") if other else update(run, "optim"),
+        update=replace(update(run, "optim"), deepspeed="", strategy="") if other else update(run, "optim"),
         recomputes=recomputes,
         on_host=bool(run.get("use_unsloth_gc")),
         names={"gradient_checkpointing": "disable_gradient_checkpointing"},

@@ -182,6 +182,8 @@ def plain(run: Arguments, training: Training) -> Imported:
     note = "not said, nor `fsdp`: DistributedDataParallel, unless a file of Accelerate that the program is started with decides otherwise"
     run.unsaid["deepspeed"] = note
     parts: Parts = {} if run.world == 1 else {"ddp": {"dp": run.world}}
+    if training.update.strategy:
+        parts |= {training.update.strategy: {}}
     if training.directions is not None:
         parts |= directed(run, training.directions.setting, training.directions.whole)
     return whole(run, training, {**parts, **recomputation(run, training)}, _held(run, training))
@@ -208,7 +210,7 @@ def whole(run: Arguments, training: Training, parts: Parts, precision: str | Non
         readings=(),
         precision=precision,
         numbers={"b": Fraction(training.micro), "m": Fraction(training.steps)},
-        without=("elementwise-optimizer",) if training.rowwise else (),
+        without=("elementwise-optimizer",) if training.rowwise and training.update.strategy not in parts else (),
     )
 
 

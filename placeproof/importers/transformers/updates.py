@@ -14,13 +14,14 @@ from placeproof.importers.imported import Role
 class Update:
     """``deepspeed``: what DeepSpeed calls it, empty where it has no such. ``note``: what is to be told of it, with its ``role``.
 
-    ``rowwise``: it looks at whole rows or matrices.
+    ``rowwise``: it looks at whole rows or matrices. ``strategy``: that of the step in which every device has whole gradients.
     """
 
     deepspeed: str = ""
     note: str = ""
     role: Role = Role.READ
     rowwise: bool = False
+    strategy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,12 @@ UPDATES: dict[str, Update] = {
     "paged_ademamix_32bit": Update(note=_PAGED, role=Role.NOT_MODELLED),
     "grokadamw": Update(note="an update that the losses steer", role=Role.ANOTHER_STEP),
     "stable_adamw": Update(note="an update that is clipped by the norm of each whole tensor", role=Role.ANOTHER_STEP, rowwise=True),
-    "adafactor": Update(deepspeed="Adafactor", note="an update that looks at whole matrices: not elementwise", rowwise=True),
+    "adafactor": Update(
+        deepspeed="Adafactor",
+        note="an update that sums along rows and columns of matrices, and clips by norms of tensors: not elementwise",
+        rowwise=True,
+        strategy="adafactor",
+    ),
     "sgd": Update(deepspeed="SGD"),
     "adagrad": Update(deepspeed="Adagrad", note=_STATE),
     **dict.fromkeys(("rmsprop", "rmsprop_bnb", "rmsprop_bnb_32bit"), Update(deepspeed="RMSprop", note=_STATE)),

@@ -58,8 +58,9 @@ class Exchange(Collective):
         return super().part(value.on(self.world.columns(tuple(range(len(self.world.elements)))))).on(value.columns)
 
     def norms(self, value: Norms) -> Norms:
-        """Of all tensors of the model."""
-        tensors = tuple(sorted({self.world.layout.tensor_of(e) for e in self.world.elements}))
+        """Of all tensors of the model, or of all lines of its matrices."""
+        layout = self.world.layout
+        tensors = tuple(sorted({t for e in self.world.elements for t in (layout.lines_of(e) if value.lines else [layout.tensor_of(e)])}))
         return super().norms(of_tensors(self.mesh, tensors, value))
 
     # What devices do together.

@@ -10,16 +10,23 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from placeproof.programs.assumptions import WHOLE_UPDATES
 from placeproof.semantics.meaning.layout import CHANNELS, Element
 from placeproof.semantics.meaning.world import World
 
 
 def _tensor(values: Iterable[Fraction]) -> Tensor:
     return torch.tensor([float(v) for v in values], dtype=torch.float64)
+
+
+def _summed(terms: Tensor, of: Tensor) -> Tensor:
+    """Beside each element, the sum over all that are of the same tensor, or line."""
+    return torch.zeros_like(terms).index_add(0, of, terms)[of]
 
 
 class Reference:
@@ -57,13 +64,23 @@ class Reference:
     def _kind(self, group: str) -> str:
         """What the optimizer reads for an element of a group."""
         kind = self.layout.group(group).update or self.said.get("optimizer", "elementwise")
-        return "matrix" if "elementwise-optimizer" in self.problem.without and kind != "orthogonal" else kind
+        return "matrix" if "elementwise-optimizer" in self.problem.without and kind not in WHOLE_UPDATES else kind
+
+    @cached_property
+    def _lines_of(self) -> list[Tensor]:
+        """The row, and the column, of each element."""
+        every = zip(*map(self.layout.lines_of, self.world.elements), strict=True)
+        return [torch.tensor([of.index(line) for line in of]) for of in every]
 
     def _updated(self, theta: Tensor, momentum: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         new = theta - momentum / 4 - g * g / 64
         for kind in {*self.kinds} - {"elementwise"}:
             terms = {"matrix": g, "orthogonal": momentum * momentum}.get(kind, g * g + theta)
-            norms = torch.zeros_like(g).index_add(0, self.tensor_of, terms)[self.tensor_of] + (kind != "tensor_norm")
+            if kind == "factored":
+                lines = sum(n * _summed(g * g, of) for n, of in enumerate(self._lines_of, start=1))
+                norms = _summed((terms + momentum) * (lines + 1), self.tensor_of) + lines
+            else:
+                norms = _summed(terms, self.tensor_of) + (kind != "tensor_norm")
             new = torch.where(torch.tensor([k == kind for k in self.kinds]), theta - momentum * norms / 4, new)
         return new, momentum
 

@@ -290,6 +290,8 @@ def conventions(d: ModelDerivation) -> list[str]:
         )
     if dict(d.linked.step.reference).get("optimizer") == "orthogonal":
         lines += directions(d)
+    if dict(d.linked.step.reference).get("optimizer") == "factored":
+        lines += factors(d)
     if any(cost.host != 0 for cost in d.costs):
         lines.append("what lies on the host is no part of the peak, and neither is what passes there in an update")
     if any(cost.host_asked != cost.host for cost in d.costs):
@@ -312,6 +314,18 @@ def directions(d: ModelDerivation) -> list[str]:
         " and their state is taken to be as wide: `--precision mixed-muon`",
         "a matrix is a weight of a block; a system that keeps several in one, as queries, keys and values, makes one direction of them",
         "directions take n_ns iterations of products; their buffers, but for a unit's matrices and directions, are not counted",
+    ]
+    if any(g.whole for g in d.linked.step.groups):
+        lines.append("owners of whole matrices are taken to have equal parts of them")
+    return lines
+
+
+def factors(d: ModelDerivation) -> list[str]:
+    """What is taken for granted of an update by sums along rows and columns."""
+    lines = [
+        "Adafactor keeps b_master bytes of each element, and of matrices b_nu bytes of each row and column; tables, heads and each expert"
+        " are matrices, gains and biases are none and have a second moment of each element. A first moment would add to b_master",
+        "a matrix is a weight of a block; a system that keeps several in one, as queries, keys and values, has other rows and columns",
     ]
     if any(g.whole for g in d.linked.step.groups):
         lines.append("owners of whole matrices are taken to have equal parts of them")

@@ -40,6 +40,9 @@ from placeproof.semantics.encode.world import World
 
 Env = dict[str, Value]
 
+#: What leaves a value as it is, wherever it lies.
+_STORED = ("copy", "to_host", "to_device")
+
 
 class Walk:
     """One symbolic run of the program's step."""
@@ -426,7 +429,8 @@ class Walk:
         operands = [self.whole_of(a, scope) for i, a in enumerate(call.args) if skipped is None or i in skipped]
         of_tensors = [isinstance(o, Scalar) and o.of_tensors for o in operands]
         directed = call.op == "update_with" and isinstance(operands[-1], Tensor)
-        if (call.op == "update_with") != any(of_tensors) and not (directed or OPS[call.op].collective or call.op == "copy"):
+        takes = call.op == "update_with" or (call.op == "tensor_norms" and len(operands) > 3)
+        if takes != any(of_tensors) and not (directed or OPS[call.op].collective or call.op in _STORED):
             raise NoMeaningError(f"`{call.op}` of what are no norms of tensors, or norms where numbers are needed", call.place)
         if OPS[call.op].collective:
             self._warn_redundant(call, operands[0])

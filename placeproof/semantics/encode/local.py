@@ -12,7 +12,7 @@ from placeproof.prove.terms import ZERO, Index, Poly, Var, app, by_cases, choose
 from placeproof.semantics.encode import compute
 from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError
 from placeproof.semantics.encode.exchange import own_part
-from placeproof.semantics.encode.reference import momentum, orthogonalized, tensor_norm, update_value
+from placeproof.semantics.encode.reference import line_sums, momentum, of_lines, orthogonalized, tensor_norm, update_value
 from placeproof.semantics.encode.scope import domain_of
 from placeproof.semantics.encode.values import Batch, Pair, Piece, Saved, Scalar, Stream, Tensor, Value, Whole
 from placeproof.semantics.encode.world import CHANNEL_AT, TOKEN_AT, part_of_element
@@ -227,8 +227,7 @@ def _update(walk: Walk, call: Call, operands: list[Any], results: int) -> Pair:
     """New parameters and optimizer state, on the elements whose state and gradient the device has."""
     ctx = walk.ctx
     parameters, optimizer, gradients = operands[:3]
-    number = next((o.body for o in operands[3:] if isinstance(o, Scalar)), None)
-    skip, norms = (number and compute.raised(number), None) if call.op == "update" else (None, number)
+    skip = compute.raised(operands[3].body) if call.op == "update" and len(operands) > 3 else None
     directions: Tensor | None = next((o for o in operands[3:] if isinstance(o, Tensor)), None)
     if not parameters.region == optimizer.region == gradients.region == (directions or gradients).region:
         return ctx.unknown_tensor(parameters), ctx.unknown_tensor(optimizer)
@@ -243,7 +242,7 @@ def _update(walk: Walk, call: Call, operands: list[Any], results: int) -> Pair:
         held = omega.held | g.held
         _require_inputs(walk, group, (theta, omega, g), held | theta.held)
         where = ctx.where(group, held)
-        given = norms if directions is None else directions.pieces[group].body
+        given = tuple(_read_beside(walk, group, o) for o in operands[3:]) if call.op == "update_with" else ()
         for state, old in (("parameters", theta), ("optimizer", omega)):
             value = update_value(walk.world, state, group, (theta.body, omega.body, g.body), where, given)
             value = value if skip is None else compute.elementwise("unless", skip, old.body, value)
@@ -277,13 +276,34 @@ def _which_end(walk: Walk, group: str, at: dict[str, Index]) -> str:
 
 def _norms_of_tensors(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
     """Of each tensor, the sum over the elements that the device has of what a layer-wise optimizer needs."""
-    theta, omega, g = operands
-    if len(g.pieces) != 1:
-        raise NoMeaningError("`tensor_norms` of one group at a time", call.place)
-    (group,) = g.pieces
+    theta, omega, g, *sums = operands
+    group = _one_group(call, g)
     held = walk.ctx.where(group, omega.pieces[group].held | g.pieces[group].held)
-    body = tensor_norm(walk.world, group, (theta.pieces[group].body, omega.pieces[group].body, g.pieces[group].body), held)
-    return Scalar(body=body, of_tensors=True)
+    own = (theta.pieces[group].body, omega.pieces[group].body, g.pieces[group].body)
+    read = tuple(_read_beside(walk, group, n) for n in sums)
+    return Scalar(body=tensor_norm(walk.world, group, (*own, *read), held), of_tensors=True)
+
+
+def _sums_along_lines(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
+    """Of each row and each column of a matrix, the sum over the elements that the device has of it."""
+    (g,) = operands
+    group = _one_group(call, g)
+    body = line_sums(walk.world, group, g.pieces[group].body, walk.ctx.where(group, g.pieces[group].held))
+    return Scalar(body=body, of_tensors=True, of_lines=True)
+
+
+def _one_group(call: Call, value: Tensor) -> str:
+    if len(value.pieces) != 1:
+        raise NoMeaningError(f"`{call.op}` of one group at a time", call.place)
+    (group,) = value.pieces
+    return group
+
+
+def _read_beside(walk: Walk, group: str, given: Tensor | Scalar) -> Poly:
+    """What is read for an element of what is given beside states: its direction, or numbers of its tensor."""
+    if isinstance(given, Tensor):
+        return given.pieces[group].body
+    return of_lines(walk.world, group, given.body) if given.of_lines else given.body
 
 
 def _momentum(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
@@ -313,6 +333,7 @@ _KEPT = ((Tensor,), (Saved,), (Stream,), (Stream,)), "what a forward kept, and t
 _TAKES: dict[str, tuple[_Kinds, str]] = {
     **dict.fromkeys(("sqrt", "clip_factor", "min", "max", "rescale"), (((Scalar,), (Scalar,)), "numbers")),
     **dict.fromkeys(("update", "update_with", "tensor_norms"), _STATES),
+    "line_sums": (((Tensor,),), "gradients"),
     "momentum": (_STATES[0][1:], "optimizer state and gradients"),
     "orthogonalize": (((Tensor,),), "a momentum"),
     "forward": (((Tensor,), (Stream,)), "parameters and a stream"),
@@ -351,6 +372,7 @@ LOCAL: dict[str, Rule] = {
     "stale": _stale,
     **dict.fromkeys(("update", "update_with"), _update),
     "tensor_norms": _norms_of_tensors,
+    "line_sums": _sums_along_lines,
     "momentum": _momentum,
     "orthogonalize": _orthogonalize,
     "dropout": _dropout,

@@ -7,12 +7,13 @@ from fractions import Fraction
 from functools import cached_property
 
 from placeproof.core.strategy import NORM
+from placeproof.programs.assumptions import WHOLE_UPDATES
 from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, by_cases, constant, greatest, inverse, lam, product, substitute, total
 from placeproof.prove.terms.addition import of_atom, sum_of
 from placeproof.prove.terms.nodes import App, Atom, Mono
 from placeproof.semantics.encode.compute import elementwise, input_part, largest, not_finite, pass_gradient, weight_gradient
 from placeproof.semantics.encode.context import NoMeaningError
-from placeproof.semantics.encode.world import E_BLOCK, E_SLICE, World
+from placeproof.semantics.encode.world import E_BLOCK, E_LINE, E_SLICE, World
 
 
 @dataclass
@@ -123,24 +124,27 @@ def optimizer_of(world: World, group: str) -> str:
     """What the reference's optimizer reads for an element of a group, by a word of ``reference(optimizer=...)``."""
     alone = world.group(group).update == "elementwise"
     kind = "elementwise" if alone else dict(world.program.reference).get("optimizer", "elementwise")
-    return "matrix" if "elementwise-optimizer" in world.options.without and kind != "orthogonal" else kind
+    return "matrix" if "elementwise-optimizer" in world.options.without and kind not in WHOLE_UPDATES else kind
 
 
-def update_value(world: World, state: str, group: str, operands: tuple[Poly, Poly, Poly], held: Poly, given: Poly | None = None) -> Poly:
+def update_value(world: World, state: str, group: str, operands: tuple[Poly, Poly, Poly], held: Poly, given: tuple[Poly, ...] = ()) -> Poly:
     """What an update writes for an element. ``held``: 1 for the elements that the device has of the tensor.
 
     An element-wise optimizer reads the element's own numbers; one with tensor norms also sums over what the device holds of the
-    tensor; one of directions makes them of the whole matrix as the device sees it; or what it needs beside is ``given``. A matrix
-    optimizer reads the whole matrix, too.
+    tensor, one of factors along the lines of a matrix before that; one of directions makes them of the whole matrix as the device sees it;
+    or what it needs beside is ``given``. A matrix optimizer reads the whole matrix, too.
     """
     name, kind = f"new {state}", optimizer_of(world, group)
-    if given is None and kind == "matrix":
+    if not given and kind == "matrix":
         return app(f"{name} of a matrix", *(lam(_within(world, group), o) for o in operands), *world.element(group))
-    if given is None and kind == "tensor_norm":
-        given = tensor_norm(world, group, operands, held)
-    if given is None and kind == "orthogonal":
-        given = orthogonalized(world, group, momentum(*operands[1:]))
-    return by_cases(lambda *args: app(name, *args), *operands, *([] if given is None else [given]))
+    if not given and kind == "tensor_norm":
+        given = (tensor_norm(world, group, operands, held),)
+    if not given and kind == "factored":
+        sums = of_lines(world, group, line_sums(world, group, operands[2], held))
+        given = (sums, tensor_norm(world, group, (*operands, sums), held))
+    if not given and kind == "orthogonal":
+        given = (orthogonalized(world, group, momentum(*operands[1:])),)
+    return by_cases(lambda *args: app(name, *args), *operands, *given)
 
 
 def momentum(omega: Poly, gradient: Poly) -> Poly:
@@ -161,6 +165,18 @@ def _within(world: World, group: str) -> list[Var]:
     return list(world.within(group))
 
 
-def tensor_norm(world: World, group: str, operands: tuple[Poly, Poly, Poly], held: Poly) -> Poly:
+def line_sums(world: World, group: str, gradient: Poly, held: Poly) -> Poly:
+    """What an optimizer sums along a line of the matrix in which an element lies, ``E_LINE``, over the elements that the device has: any
+    function of each, which is zero for those that do not lie on it."""
+    terms = by_cases(lambda g: app("line term", E_LINE, *world.element(group), g), gradient)
+    return total(_within(world, group), product(held, terms))
+
+
+def of_lines(world: World, group: str, sums: Poly) -> Poly:
+    """What is read for an element of the sums along the lines of its matrix: any function of them all."""
+    return app("of lines", lam([E_LINE], sums), *world.element(group))
+
+
+def tensor_norm(world: World, group: str, operands: tuple[Poly, ...], held: Poly) -> Poly:
     """The statistic of a tensor that a layer-wise optimizer needs: a sum over the elements that the device has of it."""
     return total(_within(world, group), product(held, by_cases(lambda *args: app("norm term", *args), *operands)))

@@ -29,6 +29,8 @@ FIRST_PART, LAST_PART = "first part of", "last part of"
 #: An element of a tensor: its block, the slice of the hidden dimension (or the expert), and its place there.
 E_BLOCK, E_SLICE, E_ENTRY = Var("e.block", BLOCK), Var("e.slice", SLICE), Var("e.entry", ENTRY)
 ELEMENT: tuple[Var, ...] = (E_BLOCK, E_SLICE, E_ENTRY)
+#: A row or a column of a matrix.
+E_LINE = Var("e.line", Sort("line", "lines"))
 #: An element of a stream of activations.
 TOKEN_AT, CHANNEL_AT = Var("x.token", TOKEN), Var("x.channel", CHANNEL)
 

@@ -202,7 +202,11 @@ NO_LAYOUT: Mapping[str, str] = {
     **dict.fromkeys(("start", "wait"), "of buffers in flight; a block's collectives are done where they stand"),
     **dict.fromkeys(("data", "forward", "loss", "backward", "backward_input", "backward_weight", "output"), _STEP),
     **dict.fromkeys(
-        ("update", "update_with", "tensor_norms", "momentum", "orthogonalize", "statistics", "backward_with", "master", "stale"), _STEP
+        (
+            *("update", "update_with", "tensor_norms", "line_sums", "momentum", "orthogonalize"),
+            *("statistics", "backward_with", "master", "stale"),
+        ),
+        _STEP,
     ),
     **dict.fromkeys(("tokens", "square_norm", "min", "sqrt", "clip_factor", "found_inf", "rescale"), _FLAGS),
 }

@@ -204,32 +204,36 @@ def _kind(block: Block, weight: str, facts: Facts, tied: Sequence[str]) -> str:
     copied = facts.hidden is not None and not any(w.name == weight and _cut(w, facts) for w in block.weights)
     if weight in tied:
         return TIED
-    summed, whole = weight in _summed(block, facts), facts.strategy.schedule.matrices is not None
+    summed, whole = weight in _summed(block, facts), facts.strategy.schedule.update is not None
     if block.groups[weight] == EXPERT and facts.experts:
         return EXPERT_COPIES if copied and facts.split_experts and (summed or facts.strategy.schedule.clip) else EXPERT
-    if whole and _in_matrices(block, weight):
+    if whole and _in_matrices(block, weight, facts):
         return MATRIX_SUMS if summed else MATRIX_COPIES if copied else ""
     if summed:
         return NORM
     return COPIES if copied and facts.strategy.schedule.clip else ELEMENTWISE if whole else ""
 
 
-def _in_matrices(block: Block, weight: str) -> bool:
-    """Whether an update of whole matrices reads the whole of a weight: a factor of products that is no table, and no head."""
-    return block.groups[weight] in (MATRIX, ROUTER, EXPERT) and weight in factors(block.program)
+def _in_matrices(block: Block, weight: str, facts: Facts) -> bool:
+    """Whether an update of whole matrices reads the whole of a weight: a factor of products; no table or head, unless it reads these."""
+    return (facts.tables_too or block.groups[weight] in (MATRIX, ROUTER, EXPERT)) and weight in factors(block.program)
 
 
 def _require_matrices(model: Model, strategy: Strategy) -> None:
     """Raise InputError where an update of whole matrices has adapters beside an axis that splits the hidden dimension, or experts over an
     axis of which something is no matrix."""
-    keeps, hidden = strategy.schedule, Facts(strategy).hidden
-    if keeps.matrices is not None and keeps.train == "adapters" and hidden is not None:
+    keeps, facts = strategy.schedule, Facts(strategy)
+    hidden = facts.hidden
+    if keeps.update == "factored" and hidden is not None:
+        message = f"which rows and columns of matrices the devices of `{hidden}` have in common is not lowered for blocks"
+        refuse("PP122", message, help=f"leave `{hidden}` out, or `--model`: `placeproof derive STRATEGY --set rho=1/2048`")
+    if facts.whole_update and keeps.train == "adapters" and hidden is not None:
         message = f"which adapters lie in parts on `{hidden}`, to be gathered for an update of whole matrices, is not lowered"
         refuse("PP122", message, help=f"leave `{hidden}` out, or `muon`")
-    if keeps.matrices is None or keeps.train is not None or not strategy.experts:
+    if not facts.whole_update or keeps.train is not None or not strategy.experts:
         return
     for block in (b for s in model.segments for b in s.blocks):
-        for weight in (w for w, group in block.groups.items() if group == EXPERT and not _in_matrices(block, w)):
+        for weight in (w for w, group in block.groups.items() if group == EXPERT and not _in_matrices(block, w, facts)):
             message = f"`{block.name}.{weight}` of {model.name} is of experts and no matrix, and they lie over `{strategy.experts[0]}`"
             refuse("PP122", f"{message}: to update it element by element is not lowered", help="leave `ep` out")
 

@@ -156,11 +156,21 @@ class Facts:
         split = [a for a in self.samples if any(self.strategy.mode(s, a).split for s in (PARAMETERS, OPTIMIZER, GRADIENTS))]
         return tuple(split) if self.strategy.schedule.matrices == "owned" else ()
 
+    @property
+    def whole_update(self) -> bool:
+        """Whether the update reads whole matrices."""
+        return self.strategy.schedule.update is not None
+
     def in_matrices(self, group: str | None) -> bool:
         """Whether the update reads whole matrices of a group."""
-        if self.strategy.schedule.matrices is None or group in self.frozen:
+        if not self.whole_update or group in self.frozen:
             return False
-        return group in MATRICES or group == ADAPTER
+        return group in MATRICES or group == ADAPTER or (group == TIED and self.tables_too)
+
+    @property
+    def tables_too(self) -> bool:
+        """Whether tables and heads are matrices to the update, as to Adafactor; to Muon, only what layers multiply with is."""
+        return self.strategy.schedule.update == "factored"
 
     def cut_matrices(self, group: str | None) -> tuple[str, ...]:
         """The axes along which a device has parts of each matrix of which the update reads the whole."""
@@ -243,7 +253,7 @@ class Facts:
         """Parameter groups that are placed differently; (None,) when all lie alike."""
         apart = (*([EXPERT] if self.experts else []), *([TIED] if self.tied else []))
         apart += tuple(group for group in (COPIES, EXPERT_COPIES) if group in self.copies)
-        whole, adapters = self.strategy.schedule.matrices is not None, self.strategy.schedule.train == "adapters"
+        whole, adapters = self.whole_update, self.strategy.schedule.train == "adapters"
         if whole and self.linked and not adapters:
             named = (MATRIX_SUMS in self.summed_with_norms, MATRIX_COPIES in self.copies, True, NORM in self.summed_with_norms)
             own = zip((MATRIX_SUMS, MATRIX_COPIES, ELEMENTWISE, NORM), named, strict=True)

@@ -50,7 +50,7 @@ def lower(
     """
     require_usable(strategy)
     facts = Facts(one_copy_each(strategy), linked, tied, sums, copies)
-    if strategy.schedule.matrices is not None and facts.split_experts and not linked:
+    if facts.whole_update and facts.split_experts and not linked:
         message = "an update of whole matrices needs to know which parts of experts make one, where the hidden dimension is split"
         help = "say of which model, `--model mixtral-8x7b`, or keep each expert whole: `ep(experts=whole)`"
         refuse("PP122", message, help=help)
@@ -73,7 +73,7 @@ def lower(
 
 def _reference(strategy: Strategy) -> tuple[tuple[str, str], ...]:
     """What one device does in the step beyond a plain one."""
-    optimizer = () if strategy.schedule.matrices is None else (("optimizer", "orthogonal"),)
+    optimizer = () if strategy.schedule.update is None else (("optimizer", strategy.schedule.update),)
     return optimizer if strategy.schedule.clip is None else (*optimizer, ("clip", strategy.schedule.clip))
 
 
@@ -93,7 +93,7 @@ def _groups(facts: Facts) -> tuple[Group, ...]:
     first = next((group for group in (MATRIX, BASE) if group in facts.groups), DENSE if apart else DEFAULT_GROUP)
     rest = infix("-", ref("P"), *(group.size for group in apart))
     every = (Group(name=first, size=rest, frozen=first in facts.frozen), *apart)
-    return every if facts.strategy.schedule.matrices is None else tuple(_updated(facts, group) for group in every)
+    return tuple(_updated(facts, group) for group in every) if facts.whole_update else every
 
 
 def _updated(facts: Facts, group: Group) -> Group:
@@ -243,8 +243,11 @@ class Operands:
 
     def step(self, op: str, group: str | None = None, part: str | None = None, given: tuple[Expr, ...] = ()) -> Stmt:
         """The update."""
-        written = ref(self.new, group, part), ref("optimizer", group, part)
-        return let(written, call(op, *self.read(group, part), *given))
+        return let(self.written(group, part), call(op, *self.read(group, part), *given))
+
+    def written(self, group: str | None, part: str | None) -> tuple[Ref, Ref]:
+        """The buffers that an update writes."""
+        return ref(self.new, group, part), ref("optimizer", group, part)
 
 
 def _updates(facts: Facts, operands: Operands) -> list[Stmt]:
@@ -253,7 +256,8 @@ def _updates(facts: Facts, operands: Operands) -> list[Stmt]:
     if not any(cuts.values()):
         own = facts.trained if facts.frozen and operands.old == "to_device" else (None,)  # what is frozen stays where it is
         return [operands.step("update", group) for group in own]
-    return [_by_matrices(facts, operands, group, cut) if cut else operands.step("update", group) for group, cut in cuts.items()]
+    by = _by_sums if facts.strategy.schedule.update == "factored" else _by_matrices
+    return [by(facts, operands, group, cut) if cut else operands.step("update", group) for group, cut in cuts.items()]
 
 
 def _by_matrices(facts: Facts, operands: Operands, group: str | None, cut: tuple[str, ...]) -> Stmt:
@@ -271,6 +275,29 @@ def _by_matrices(facts: Facts, operands: Operands, group: str | None, cut: tuple
         do("free", directions),
     ]
     return loop("u", "units", body)
+
+
+def _by_sums(facts: Facts, operands: Operands, group: str | None, cut: tuple[str, ...]) -> Stmt:
+    """The update of a unit's matrices after another: sums along their rows and columns, and then norms of what these make, are reduced over
+    the devices that have parts of them."""
+    host, (parameters, optimizer, gradients) = facts.on_host(OPTIMIZER), operands.read(group, "u")
+    body: list[Stmt] = []
+    if operands.crosses:  # over the host link once
+        body.append(let(ref("own"), gradients))
+        gradients = ref("own")
+    if operands.old == "to_device":
+        body.append(let(ref("old"), parameters))
+        parameters = ref("old")
+    over = [axis for axis in cut if axis == facts.hidden or facts.read_in_parts(axis)]
+    sums, norms = ref("sums"), ref("norms")
+    summed: Expr = call("line_sums", gradients)
+    if over:
+        summed = call("all_reduce", call("to_device", summed) if host else summed, axes=over)
+        summed = call("to_host", summed) if host else summed
+    body.append(let(sums, summed))
+    body.append(let(norms, call("all_reduce", call("tensor_norms", parameters, optimizer, gradients, sums), axes=cut)))
+    body.append(let(operands.written(group, "u"), call("update_with", parameters, optimizer, gradients, sums, norms)))
+    return loop("u", "units", [*body, do("free", sums)])
 
 
 def _brought_back(facts: Facts, new: Ref, regather: list[str], shrink: Iterable[str] = (), way: str | None = None) -> list[Stmt]:

@@ -20,8 +20,9 @@ from placeproof.semantics.meaning.setup import NoMeaningError, Setup, factors_of
 #: (block, part, row, column): an element of the parameters. The part is a matrix of the network, or a group.
 Element: TypeAlias = tuple[int, str, int, int]
 Coordinates: TypeAlias = dict[str, int]
-#: (block, group, expert): a tensor, or a matrix, of the model. Of what is no expert the last is 0.
-TensorId: TypeAlias = tuple[int, str, int]
+#: (block, group, expert): a tensor, or a matrix, of the model. Of what is no expert the last is 0. With (part, direction, number) behind
+#: them: a row or a column of it.
+TensorId: TypeAlias = tuple[int, str, int] | tuple[int, str, int, str, int, int]
 
 #: The block that tied weights are said to be in: none.
 TIED = -1
@@ -165,6 +166,12 @@ class Layout(ProgramFacts):
         if self.slice_axes(group) != self.group(group).experts:
             raise NoMeaningError(f"which parts of experts of group `{group}` belong to one matrix is not said")
         return element[0], group, self._slice(element)
+
+    def lines_of(self, element: Element) -> tuple[TensorId, TensorId]:
+        """The row and the column of a matrix in which an element lies."""
+        block, group, expert, *_ = self.tensor_of(element)
+        _, part, row, column = element
+        return (block, group, expert, part, 0, row), (block, group, expert, part, 1, column)
 
     def group_of(self, element: Element) -> str:
         """The parameter group of an element."""

@@ -108,11 +108,13 @@ class Stream:
 
 @dataclass(frozen=True, eq=False)
 class Norms:
-    """A number for each tensor: ``data[..., tensor]``; ``have``: whether the device has some element of it."""
+    """A number for each tensor: ``data[..., tensor]``; ``have``: whether the device has some element of it. ``lines``: of each row and
+    column of matrices instead."""
 
     tensors: tuple[TensorId, ...]
     data: Array
     have: Array
+    lines: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -117,7 +117,7 @@ class Collective:
     def norms(self, value: Norms) -> Norms:
         """Of a number for each tensor, which is zero where a device has nothing of it."""
         numbers = self._numbers(np.where(value.have, value.data, self.world.field.of(0)))
-        return Norms(value.tensors, numbers, self.some(value.have, self.factors))
+        return replace(value, data=numbers, have=self.some(value.have, self.factors))
 
     def _numbers(self, data: Array) -> Array:
         if self.op not in ("all_reduce", "reduce", "broadcast"):

@@ -72,7 +72,10 @@ def _update(place: Place, call: Call, operands: list[Any]) -> tuple[Part, Part]:
     columns, place.read = parameters.columns, gradients
     omega, g = state.on(columns), gradients.on(columns)
     there = parameters.have & omega.have & g.have
-    given = None if call.op == "update" else rest[0].on(columns).data[..., 0] if isinstance(rest[0], Part) else expect(Norms, rest[0])
+    given: optimizer.Given = None
+    if call.op == "update_with":
+        directed = isinstance(rest[0], Part)
+        given = rest[0].on(columns).data[..., 0] if directed else tuple(expect(Norms, n) for n in rest)
     theta, new = optimizer.step(place.world, columns, (parameters.data[..., 0], omega.data, g.data[..., 0]), there, g.have, given)
     if call.op == "update" and rest:
         there = there & ~np.asarray(numeric(place.world, rest[0]) != place.world.field.of(0))[..., None]
@@ -82,10 +85,16 @@ def _update(place: Place, call: Call, operands: list[Any]) -> tuple[Part, Part]:
 
 
 def _tensor_norms(place: Place, call: Call, operands: list[Any]) -> Norms:
-    theta, omega, g = (expect(Part, o) for o in operands)
+    theta, omega, g = (expect(Part, o) for o in operands[:3])
     theta, omega = theta.on(g.columns), omega.on(g.columns)
     there = g.have & theta.have & omega.have
-    return optimizer.norms(place.world, g.columns, (theta.data[..., 0], omega.data, g.data[..., 0]), there, g.extent)
+    states = theta.data[..., 0], omega.data, g.data[..., 0]
+    return optimizer.norms(place.world, g.columns, states, there, g.extent, *(expect(Norms, n) for n in operands[3:]))
+
+
+def _line_sums(place: Place, call: Call, operands: list[Any]) -> Norms:
+    g = expect(Part, operands[0])
+    return optimizer.line_sums(place.world, g.columns, g.data[..., 0], g.have, g.extent)
 
 
 def _momentum(place: Place, call: Call, operands: list[Any]) -> Part:
@@ -194,6 +203,7 @@ _RULES: dict[str, Rule] = {
     "found_inf": _found_inf,
     "statistics": lambda place, _call, operands: of_sample(place, "statistic", batch_of(place, operands[1:])),
     "tensor_norms": _tensor_norms,
+    "line_sums": _line_sums,
     "momentum": _momentum,
     "orthogonalize": _orthogonalize,
     "rescale": lambda place, _call, operands: arithmetic(

@@ -157,7 +157,7 @@ def of_tensors(mesh: Mesh, tensors: tuple[TensorId, ...], value: Norms) -> Norms
     """Norms of more tensors: zero, and not there, for those that it lacks."""
     where = np.array([value.tensors.index(t) if t in value.tensors else -1 for t in tensors])
     data = np.where(where >= 0, value.data[..., where], mesh.world.field.of(0))
-    return Norms(tensors, data, value.have[..., where] & (where >= 0))
+    return replace(value, tensors=tensors, data=data, have=value.have[..., where] & (where >= 0))
 
 
 def _joined(mesh: Mesh, factors: tuple[str, ...], values: dict[tuple[int, ...], Array]) -> Array:

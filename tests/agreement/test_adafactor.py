@@ -1,0 +1,148 @@
+"""Adafactor is right where sums along rows and columns, and norms, are of whole matrices, and wrong where one of them is not: proofs, runs
+on devices and the interpreter that was written from the manual say so."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+
+import pytest
+import sympy
+from manual_truth import at_the_witness, right
+from matrix_steps import STEPS, without
+from samples import sample
+
+from placeproof.cost.derive import derive
+from placeproof.programs import Program, calls, read, render, render_expression, statements
+from placeproof.semantics.judge.verdict import judge
+from placeproof.semantics.lower import lower
+from placeproof.semantics.resolve import resolve
+from placeproof.strategies import parse_strategy
+
+HOW = ("reduced", "owned")
+CASES = [*itertools.product(("zero1", "hsdp", "tp", "zero_infinity"), HOW), *((text, "reduced") for text in STEPS)]
+
+
+def stepped(text: str, how: str = "reduced") -> Program:
+    return lower(parse_strategy(f"{text} * adafactor({how})"))
+
+
+def exchanged(program: Program, what: str) -> set[str]:
+    """The axes over which something is exchanged, by a word in its operand."""
+    every = (c for s in statements(program.body) for c in calls(s) if c.op in ("all_reduce", "all_gather"))
+    return {axis for c in every if what in render_expression(c.args[0]) for axis in c.axes}
+
+
+def edited(program: Program) -> Iterator[tuple[str, Program]]:
+    """The program without one of what makes sums and norms those of whole matrices: an axis of an exchange, the sums that norms read; with
+    the sums, or the gradients, of something else."""
+    lines = render(program).splitlines()
+    for number, line in enumerate(lines):
+        edits: dict[str, str] = {}
+        if "line_sums(" in line or "tensor_norms(" in line:
+            edits |= without(line, "all_reduce")
+            edits["sums of other gradients"] = re.sub(r"line_sums\((gradients[.\w]*\[u\])\)", r"line_sums(scale(\1, 2))", line)
+            edits["norms without sums"] = re.sub(r", sums\)(?=\)|, )", ")", line) if "tensor_norms(" in line else line
+            edits["norms of an old state"] = re.sub(r"tensor_norms\((.*), (optimizer[.\w]*\[u\])", r"tensor_norms(\1, stale(\2, 1)", line)
+        elif "update_with(" in line:
+            edits["no norms"] = line.replace(", sums, norms)", ", sums)")
+            edits["no sums"] = line.replace(", sums, norms)", ", norms)")
+            edits["each its part"] = line.replace(", sums, norms)", ")").replace("update_with", "update")
+        elif line.startswith("gradients") and "backward" not in line:
+            edits |= without(line, "reduce_scatter")
+            edits |= without(line, "all_reduce")
+        for what, new in edits.items():
+            if new != line:
+                yield what, read("\n".join([*lines[:number], new, *lines[number + 1 :]]), source="edited")
+
+
+@pytest.mark.parametrize(("text", "how"), sample(CASES, lambda case: {case[1], case[0]} & {*HOW, "zero1", "tp", "zero_infinity"}))
+def test_a_step_of_whole_sums_trains_and_none_that_lacks_one_does(text: str, how: str) -> None:
+    program, cut = stepped(text, how), set(STEPS[text].split())
+    cut = cut & {"tp"} if how == "owned" else cut
+    assert dict(program.reference)["optimizer"] == "factored"
+    assert exchanged(program, "tensor_norms(") == cut
+    assert judge(resolve(program)).word == "proved"
+    ran = right(program) if right(lower(parse_strategy(text))) else None
+    assert ran is not False
+    for what, wrong in [*edited(program)][len(text) % 4 :: 4]:
+        judged = judge(resolve(wrong))
+        assert judged.word == "refuted", what
+        assert not ran or at_the_witness(judged), what
+
+
+def test_many_things_can_be_wrong() -> None:
+    wrong = {what for case in itertools.product(("zero1", "zero1 * tp * clip"), HOW) for what, _ in edited(stepped(*case))}
+    assert wrong >= {
+        *("no all_reduce over dp", "no all_reduce over tp", "sums of other gradients", "norms without sums"),
+        *("norms of an old state", "no norms", "no sums", "each its part"),
+    }
+
+
+WRITTEN = """
+mesh(dp)
+group(matrix, P - P_norm{options})
+group(norm, P_norm{norm})
+place(parameters, dp="R")
+place(optimizer, dp="S")
+reference(optimizer={optimizer})
+g = reduce_scatter(backward(parameters), dp, op=mean)
+{step}
+parameters = all_gather(parameters, dp)
+"""
+APART = """sums = {sums}
+norms = all_reduce(tensor_norms(parameters.matrix, optimizer.matrix, g.matrix, sums), dp)
+parameters.norm, optimizer.norm = update(parameters.norm, optimizer.norm, g.norm)
+parameters.matrix, optimizer.matrix = update_with(parameters.matrix, optimizer.matrix, g.matrix, sums, norms)"""
+ALL, SUMS, ALONE = "parameters, optimizer = update(parameters, optimizer, g)", "all_reduce(line_sums(g.matrix), dp)", ", update=elementwise"
+
+
+@pytest.mark.parametrize(
+    ("options", "norm", "optimizer", "step", "word"),
+    [
+        ("", ALONE, "factored", APART.format(sums=SUMS), "proved"),
+        ("", ALONE, "factored", APART.format(sums="line_sums(all_gather(g.matrix, dp))"), "proved"),
+        ("", ALONE, "factored", APART.format(sums="line_sums(g.matrix)"), "refuted"),
+        ("", ALONE, "factored", APART.format(sums="all_reduce(line_sums(g.matrix), dp, op=mean)"), "refuted"),
+        ("", "", "factored", APART.format(sums=SUMS), "refuted"),  # norms of which the update reads sums, too
+        ("", ALONE, "matrix", APART.format(sums=SUMS), "refuted"),
+        ("", ALONE, "tensor_norm", APART.format(sums=SUMS), "refuted"),
+        ("", ALONE, "factored", ALL, "refuted"),
+        (", whole=dp", ALONE, "factored", ALL, "proved"),
+        (", whole=dp", ", whole=dp", "factored", ALL, "proved"),
+    ],
+)
+def test_a_group_says_how_its_elements_are_updated(options: str, norm: str, optimizer: str, step: str, word: str) -> None:
+    program = read(WRITTEN.format(options=options, norm=norm, optimizer=optimizer, step=step), source="written")
+    assert judge(resolve(program)).word == word
+    assert right(program) == (word == "proved")
+
+
+def formula(text: str) -> sympy.Expr:
+    return sympy.sympify(text, locals={name: sympy.Symbol(name) for name in re.findall(r"[A-Za-z_]+", text)})
+
+
+def test_every_device_has_all_factors_of_a_matrix_unless_parts_are_whole_ones() -> None:
+    """And sends sums along all rows and columns; norms and biases have a second moment of their own."""
+    found = {how: derive(stepped("zero1", how), groups=True) for how in HOW}
+    copy, plain = "P*b_master/N", derive(lower(parse_strategy("zero1")), groups=True)
+    factors = {"reduced": "rho*(P - P_norm)", "owned": "rho*(P - P_norm)/N"}
+    sent = {"reduced": "2*(N - 1)/N*(rho*(P - P_norm)*b_nu + n_u*b_s)", "owned": "0"}
+    for how, d in found.items():
+        assert sympy.simplify(d.memory["optimizer"] - formula(f"{copy} + b_nu*({factors[how]} + P_norm/N)")) == 0, how
+        assert sympy.simplify(d.sent - plain.sent - formula(sent[how])) == 0, how
+    assert sympy.simplify(plain.memory["optimizer"] - formula("P*b_omega/N")) == 0
+
+
+def test_factors_are_of_the_matrices_of_a_stage_and_of_own_experts() -> None:
+    """Over tensor parallelism every device has all sums, as over data parallelism."""
+    factors = {
+        "ddp * pp": "P*rho/N_pp",
+        "zero1 * tp": "P*rho",
+        "ddp * tp * pp": "P*rho/N_pp",
+        "ddp * ep": "P_expert*rho/N_ep + (P - P_expert)*rho",
+    }
+    for text, expected in factors.items():
+        held = derive(stepped(text)).memory["optimizer"].expand().coeff(sympy.Symbol("b_nu"))
+        assert sympy.simplify(held - formula(expected)) == 0, text

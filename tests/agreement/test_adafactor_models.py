@@ -1,0 +1,109 @@
+"""Adafactor beside a model: its factors, counted from the shapes of a file by hand, and what the step sends and holds of them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from placeproof.core.diagnostics import InputError
+from placeproof.cost.model.derivation import ModelDerivation, derive_model
+from placeproof.models import load
+from placeproof.semantics.judge.model import judge_linked
+from placeproof.semantics.linked import link
+from placeproof.strategies import parse_strategy
+
+LLAMA = {"h": 8, "a": 4, "a_kv": 2, "f": 12, "V": 16, "L": 4, "s": 4}
+GPT = {"h": 8, "a": 2, "V": 16, "L": 4, "s": 4, "n_pos": 6}
+MIXTRAL = {**{n: v for n, v in LLAMA.items() if n != "f"}, "E": 6, "k": 2, "f_e": 10}
+SIZES = {"llama3-8b": LLAMA, "gpt3-125m": GPT, "mixtral-8x7b": MIXTRAL}
+NUMBERS = {n: Fraction(v) for n, v in {"b_theta": 2, "b_g": 3, "b_master": 5, "b_nu": 7, "b_s": 11, "b": 1, "m": 4, "c": 1}.items()}
+
+#: Of each model: matrices and other weights of a layer, of one of its experts, before the layers and behind them.
+Shapes = list[tuple[int, ...]]
+SHAPES: dict[str, tuple[Shapes, Shapes, Shapes, Shapes]] = {
+    "llama3-8b": ([(8, 8), (8, 4), (8, 4), (8, 8), (8, 12), (8, 12), (12, 8), (8,), (8,)], [], [(16, 8)], [(8,), (8, 16)]),
+    "gpt3-125m": (
+        [(8, 8)] * 4 + [(8,)] * 4 + [(8, 32), (32,), (32, 8), (8,)] + [(8,)] * 4,
+        [],
+        [(16, 8), (6, 8)],
+        [(8,), (8,)],
+    ),
+    "mixtral-8x7b": ([(8, 8), (8, 4), (8, 4), (8, 8), (8, 6), (8,), (8,)], [(8, 10), (8, 10), (10, 8)], [(16, 8)], [(8,), (8, 16)]),
+}
+
+
+def moments(shapes: Shapes) -> int:
+    """Rows and columns of matrices, and elements of all others."""
+    return sum(sum(shape) for shape in shapes)
+
+
+def elements(shapes: Shapes) -> int:
+    return sum(shape[0] * (shape[1] if len(shape) > 1 else 1) for shape in shapes)
+
+
+def derived(model: str, strategy: str) -> ModelDerivation:
+    return derive_model(load(model).resized(SIZES[model]), parse_strategy(strategy))
+
+
+def whole(model: str, of: str) -> int:
+    """Of a whole model: factors and moments, or elements."""
+    layer, expert, before, behind = SHAPES[model]
+    count = {"moments": moments, "elements": elements}[of]
+    return SIZES[model]["L"] * (count(layer) + SIZES[model].get("E", 0) * count(expert)) + count([*before, *behind])
+
+
+def vectors(model: str) -> int:
+    """Elements of what is no matrix."""
+    layer, _, before, behind = SHAPES[model]
+    return sum(shape[0] * n for n, own in ((SIZES[model]["L"], layer), (1, [*before, *behind])) for shape in own if len(shape) == 1)
+
+
+@pytest.mark.parametrize("model", SHAPES)
+def test_factors_are_the_rows_and_columns_of_all_matrices(model: str) -> None:
+    """Of tables, heads and experts too; parts of matrices have all factors, parts that are whole matrices their own."""
+    all_of_it, alone, gains = whole(model, "elements"), whole(model, "moments"), vectors(model)
+    for text, copies, factors, others in (
+        ("adafactor", 1, 1, 1),
+        ("zero1(2) * adafactor", 2, 1, 2),
+        ("fsdp(2) * adafactor", 2, 1, 2),
+        ("zero1(2) * adafactor(owned)", 2, 2, 2),
+    ):
+        (cost,) = (found := derived(model, text)).costs
+        wanted = Fraction(5 * all_of_it, copies) + 7 * (Fraction(alone - gains, factors) + Fraction(gains, others))
+        assert found.value(cost.states["optimizer"], NUMBERS) == wanted, text
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "gpt3-125m"])
+def test_sums_along_all_rows_and_columns_are_sent(model: str) -> None:
+    alone = whole(model, "moments") - vectors(model)
+    (cost,) = (found := derived(model, "zero1(2) * adafactor")).costs
+    sent = {t.about: found.value(t.total, NUMBERS) for t in cost.sent if t.phase == "update" and t.about != "parameters"}
+    assert sent == {"sums": 7 * alone, "scalar": 11 * (SIZES[model]["L"] + 2)}
+
+
+def test_stages_have_factors_of_their_own_matrices() -> None:
+    layer, _, before, behind = SHAPES["llama3-8b"]
+    found = derived("llama3-8b", "zero1(2) * pp(2) * adafactor")
+    for cost, own in zip(found.costs, ([*layer * 2, *before], [*layer * 2, *behind]), strict=True):
+        gains = sum(shape[0] for shape in own if len(shape) == 1)
+        wanted = Fraction(5 * elements(own), 2) + 7 * (moments(own) - gains + Fraction(gains, 2))
+        assert found.value(cost.states["optimizer"], NUMBERS) == wanted
+
+
+def test_devices_have_factors_of_their_own_experts() -> None:
+    (_, expert, _, _), every = SHAPES["mixtral-8x7b"], 4 * 6
+    (cost,) = (found := derived("mixtral-8x7b", "ddp(2) * ep(2) * adafactor")).costs
+    gone = Fraction(every * (5 * elements(expert) + 7 * moments(expert)), 2)
+    all_of_it, alone = (whole("mixtral-8x7b", of) for of in ("elements", "moments"))
+    assert found.value(cost.states["optimizer"], NUMBERS) == 5 * all_of_it + 7 * alone - gone
+
+
+def test_a_model_trains_with_it() -> None:
+    assert judge_linked(link(load("llama3-8b").resized(LLAMA), parse_strategy("zero1 * pp * adafactor"))).word == "proved"
+
+
+def test_rows_and_columns_that_devices_share_are_not_lowered() -> None:
+    with pytest.raises(InputError, match="have in common") as refused:
+        derived("llama3-8b", "zero1(2) * tp(2) * adafactor")
+    assert refused.value.diagnostics[0].code == "PP122"
