@@ -28,7 +28,11 @@ from placeproof.importers.huggingface.fields import REQUIRED, Setting, families 
 from placeproof.measure.built import buffers, described, units, used  # noqa: E402
 
 #: Types whose layers' activations are recorded, and the sizes of their small models.
-KEPT_TYPES, BATCH, TOKENS = ("llama", "qwen2", "qwen3", "gemma3_text", "glm4", "glm4_moe", "olmo2", "cohere", "nemotron", "falcon"), 2, 16
+KEPT_TYPES = (
+    *("llama", "qwen2", "qwen3", "gemma3_text", "glm4", "glm4_moe", "olmo2", "cohere", "nemotron", "falcon", "falcon_two_norms"),
+    "llama4_text",
+)
+BATCH, TOKENS = 2, 16
 #: Types whose attention is recorded as it is written out: no fused function caps scores, or has sinks; MPT has no other.
 WRITTEN = ("llama", "gemma2", "mixtral", "gpt_oss", "mpt", "minimax_m2")
 KEPT_SIZES = {
@@ -41,10 +45,14 @@ KEPT_SIZES = {
     "num_local_experts": 4,
     "num_experts_per_tok": 2,
 }
-#: Settings of some types: a layer without experts, with all norms and biases that it may have; groups of heads behind one norm.
+_FALCON = {"new_decoder_architecture": True, "num_kv_heads": 2, "ffn_hidden_size": 96, "head_dim": None}
+#: Settings of some types, or of one by another name: a layer without experts, with all norms and biases that it may have; groups of heads
+#: behind one norm, or a norm each.
 KEPT_MORE = {
     "glm4_moe": {"first_k_dense_replace": 9, "use_qk_norm": True, "attention_bias": True},
-    "falcon": {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1, "ffn_hidden_size": 96, "head_dim": None},
+    "falcon": {**_FALCON, "num_ln_in_parallel_attn": 1},
+    "falcon_two_norms": {**_FALCON, "num_ln_in_parallel_attn": 2, "model_type": "falcon"},
+    "llama4_text": {"num_experts_per_tok": 1, "intermediate_size_mlp": 96},
 }
 #: Bytes of DistributedDataParallel's buckets for small models.
 CAP = 1000
@@ -151,7 +159,7 @@ def saved(kind: str, layers: int, attention: str) -> tuple[int, int]:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     sizes = {name: size for name, size in {**KEPT_SIZES, **KEPT_MORE.get(kind, {})}.items() if size is not None}
-    config = AutoConfig.for_model(kind, num_hidden_layers=layers, pad_token_id=0, **sizes)
+    config = AutoConfig.for_model(sizes.pop("model_type", kind), num_hidden_layers=layers, pad_token_id=0, **sizes)
     built = AutoModelForCausalLM.from_config(config, attn_implementation=attention, experts_implementation="eager")
     parameters = {p.untyped_storage().data_ptr() for p in built.parameters()}
     storages: dict[int, torch.UntypedStorage] = {}
@@ -219,8 +227,9 @@ def _value(setting: Setting, likely: dict[str, int], rng: random.Random) -> Any:
         return rng.random() < 0.5
     if setting.kind == "numbers":
         return [0] if rng.random() < 0.5 else []
-    if setting.kind == "texts":
-        return [rng.choice(setting.words) for _ in range(likely["layers"])]
+    if setting.kind in ("texts", "letters"):
+        words = [rng.choice(setting.words) for _ in range(likely["layers"])]
+        return words if setting.kind == "texts" else "".join(words)
     if setting.name in _FEW:
         return rng.choice((1, 2, 3))
     part = dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers"), "layers")

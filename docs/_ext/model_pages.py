@@ -43,10 +43,11 @@ def _preset(name: str) -> tuple[str, ...]:
 
 def types() -> str:
     """Every type of model that can be read from transformers' configurations: the parts of its layers, and the family of its blocks."""
-    rows = [
-        (code(name), ", ".join(code(part) for part in [*one.layer, *one.sparse]), code(one.model.family) if one.model else "shapes alone")
-        for name, one in sorted(read_types().items())
-    ]
+    rows = []
+    for name, one in sorted(read_types().items()):
+        alone = "shapes alone" + (f": {plain(one.lacks)}" if one.lacks else "")
+        parts = ", ".join(code(part) for part in [*one.layer, *one.sparse])
+        rows.append((code(name), parts, code(one.model.family) if one.model else alone))
     return table(["type", "parts of its layers", "family of its blocks"], rows)
 
 

@@ -47,7 +47,8 @@ def parse_model_config(text: str, *, source: str = "<config>") -> Model:
     blocks = families()[kind].model
     if blocks is None:
         known = ", ".join(f"`{name}`" for name, one in sorted(families().items()) if one.model)
-        message = f"the blocks of a model of type `{kind}` are not written as programs, only the shapes of its parameters are known"
+        lacks = f": {families()[kind].lacks};" if families()[kind].lacks else ","
+        message = f"the blocks of a model of type `{kind}` are not written as programs{lacks} only the shapes of its parameters are known"
         help = f"models can be read of type {known}; `placeproof.importers.read_shapes` gives the shapes"
         problems.add("PP501", message, place=document.place(MODEL_TYPE), help=help)
         problems.raise_if_any()
@@ -56,7 +57,7 @@ def parse_model_config(text: str, *, source: str = "<config>") -> Model:
     _check(document, blocks, said, problems)
     problems.raise_if_any()
     options = {"tied": "yes" if said["tie_word_embeddings"] else "no"}
-    options |= {one.option: one.yes if said[one.setting] not in (None, False) else one.no for one in blocks.options}
+    options |= {one.option: one.value(said[one.setting]) or "" for one in blocks.options}
     if blocks.dropout:
         options["dropout"] = "yes" if any(said[name] for name in blocks.dropout) else "no"
     name, made, sizes = Path(source).stem, family(blocks.family), _sizes(blocks, said)
@@ -73,9 +74,11 @@ def _notes(document: Document, blocks: Blocks, longest: int | None) -> Iterator[
     if longest is not None:
         yield f"Unless s is set, it is the longest sequence that the file says, {longest}."
     window = document.data.get("sliding_window", blocks.window)
-    if window is not None and document.data.get("use_sliding_window", document.data[MODEL_TYPE] not in _WINDOW_UNUSED):
+    chunk = document.data.get("attention_chunk_size", blocks.chunk) if blocks.chunk is not None else None
+    windows = window is not None and document.data.get("use_sliding_window", document.data[MODEL_TYPE] not in _WINDOW_UNUSED)
+    for seen in (f"a window of {window} tokens",) * bool(windows) + (f"chunks of {chunk} tokens",) * (chunk is not None):
         yield (
-            f"Some layers see a window of {window} tokens. They are counted as if each token saw all: of longer sequences these are more"
+            f"Some layers see {seen}. They are counted as if each token saw all: of longer sequences these are more"
             " operations than there are, and what is kept is the same."
         )
 
@@ -120,8 +123,16 @@ def _check(document: Document, kind: Blocks, values: Mapping[str, Any], problems
             said = [] if one.value == [] else one.default
         if one.setting in values and said != one.value:
             refuse(one.setting, f"`{one.setting}` is {str(values[one.setting]).lower()}: {one.why}", shapes)
+    for option in kind.options:
+        if option.value(said := values[option.setting]) is None:
+            known = " or ".join(option.words)
+            refuse(option.setting, f"`{option.setting}` is {said}: the blocks of this family are those of {known}", shapes)
+    if values.get("num_ln_in_parallel_attn") == 2 and not values["new_decoder_architecture"]:
+        refuse("num_ln_in_parallel_attn", "`num_ln_in_parallel_attn` is 2: of the old architecture both blocks read one norm", shapes)
     if kind.family == "deepseek_v3" and values["q_lora_rank"] is None:
         refuse("q_lora_rank", "`q_lora_rank` is null: the block of latent attention here compresses queries", shapes)
+    if kind.family == "llama4":
+        _check_turns(document, values, refuse)
     narrow = values.get("word_embed_proj_dim")
     if narrow is not None and narrow != values["hidden_size"]:
         refuse("word_embed_proj_dim", "`word_embed_proj_dim` is another width than the stream's: no block here widens an embedding", shapes)
@@ -132,6 +143,24 @@ def _check(document: Document, kind: Blocks, values: Mapping[str, Any], problems
         if type(values[name]) not in (int, float) or not 0 <= values[name] < 1:
             refuse(name, f"`{name}` is a probability below 1, not {values[name]!r}", "0 leaves the masks out", "PP503")
     _check_choices(kind, values, refuse)
+
+
+def _check_turns(document: Document, values: Mapping[str, Any], refuse: Callable[..., None]) -> None:
+    """Llama 4 has layers of several kinds, which come in turn."""
+    shapes = "`placeproof.importers.read_shapes` gives the shapes of its parameters"
+    layers, listed, step = values["num_hidden_layers"], document.data.get("no_rope_layers"), document.data.get("no_rope_layer_interval", 4)
+    if layers % 4:
+        refuse(
+            "num_hidden_layers", f"`num_hidden_layers` is {layers}: of four layers three rotate positions here, and one does not", shapes
+        )
+    rotated = [int((number + 1) % 4 != 0) for number in range(layers)]
+    if values["use_qk_norm"] and listed and listed != rotated:
+        refuse("no_rope_layers", "`no_rope_layers` is otherwise: every fourth layer rotates no positions here, and has no norms", shapes)
+    if values["use_qk_norm"] and not listed and step != 4:
+        refuse("no_rope_layer_interval", f"`no_rope_layer_interval` is {step}: every fourth layer has no norms here", shapes)
+    if values["every_second_layer"] is None:
+        name = "interleave_moe_layer_step" if values["moe_layers"] is None else "moe_layers"
+        refuse(name, f"`{name}` is otherwise: every layer has experts here, or every second one", shapes)
 
 
 def _check_choices(kind: Blocks, values: Mapping[str, Any], refuse: Callable[..., None]) -> None:

@@ -6,7 +6,20 @@ these programs; no file here holds a count.
 
 from placeproof.models.expressions import Amount
 from placeproof.models.family import Family, families
-from placeproof.models.model import Block, Count, Model, Segment, holders, shared_by_segments
+from placeproof.models.model import Block, Count, Model, Segment, holders, shared_by_segments, turns
 from placeproof.models.presets import load, presets
 
-__all__ = ["Amount", "Block", "Count", "Family", "Model", "Segment", "families", "holders", "load", "presets", "shared_by_segments"]
+__all__ = [
+    "Amount",
+    "Block",
+    "Count",
+    "Family",
+    "Model",
+    "Segment",
+    "families",
+    "holders",
+    "load",
+    "presets",
+    "shared_by_segments",
+    "turns",
+]

@@ -36,19 +36,21 @@ _FOLDER = Path(__file__).parent / "families"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackPart:
-    """One part of a stack: blocks in their order, ``times`` times over."""
+    """One part of a stack: blocks in their order, ``times`` times over. ``in_turn``: its repetitions come in turn with those of the part
+    before it, which are as many."""
 
     name: str
     times: Expression
     blocks: tuple[str, ...]
+    in_turn: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One value of an option. ``blocks``: a block of the stack, or one that an option before it put there, -> the one in its place.
-    ``ones``: masks that are left out."""
+    """One value of an option. ``blocks``: a block of the stack, or one that an option before it put there, -> the one in its place, or
+    several in their order. ``ones``: masks that are left out."""
 
-    blocks: Mapping[str, str] = field(default_factory=dict)
+    blocks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ones: tuple[str, ...] = ()
 
 
@@ -154,17 +156,27 @@ def _stack(table: Table) -> tuple[StackPart, ...]:
         if not part.blocks:
             help = 'a list of names: `blocks = ["rms_norm", "attention"]`'
             table.refuse(f"`{part.name}` has no blocks", part.name, "blocks", help=help)
+    for before, part in zip((None, *parts), parts, strict=False):
+        if part.in_turn and (before is None or str(before.times) != str(part.times) or str(part.times) == "1"):
+            message = f"`{part.name}` comes in turn with the part before it, which is not repeated as often"
+            table.refuse(message, part.name, "in_turn", help='give both the same `times`, for example "L/2"')
     return parts
 
 
 def _option(table: Table) -> Option:
     default = table.required("default")
     values = [table.table(key) for key in table.data if key != "default"]
-    choices = {value.name: value.record(Choice) for value in values}
+    choices = {value.name: value.record(Choice, blocks=_replaced) for value in values}
     if default and default not in choices:
         listed = ", ".join(choices) or "none"
         table.refuse(f"`{default}` is no value of the option `{table.name}`", "default", help=f"its values: {listed}")
     return Option(name=table.name, default=default, choices=choices)
+
+
+def _replaced(table: Table, key: str) -> dict[str, tuple[str, ...]]:
+    """Blocks, each with a text, or a list of texts, of what stands in its place."""
+    inner = table.table(key)
+    return {name: inner.required_texts(name) if isinstance(inner.data[name], list) else (inner.required(name),) for name in inner.data}
 
 
 def _programs(table: Table, stack: tuple[StackPart, ...], options: Mapping[str, Option], folder: Path | None) -> dict[str, Program]:
@@ -172,7 +184,7 @@ def _programs(table: Table, stack: tuple[StackPart, ...], options: Mapping[str, 
     named: list[tuple[tuple[str, ...], str]] = [(("stack", part.name, "blocks"), block) for part in stack for block in part.blocks]
     for option in options.values():
         for value, choice in option.choices.items():
-            named += [(("options", option.name, value, "blocks"), block) for block in choice.blocks.values()]
+            named += [(("options", option.name, value, "blocks"), block) for blocks in choice.blocks.values() for block in blocks]
     programs: dict[str, Program] = {}
     for path, block in named:
         if block not in programs and (program := _program(table, block, path, folder)) is not None:
@@ -247,7 +259,8 @@ class _Checks:
         """Options replace blocks of the stack, and leave out tensors that are there."""
         made, table = self.family, self.table
         stacked = {block for part in made.stack for block in part.blocks}
-        stacked |= {block for option in made.options.values() for choice in option.choices.values() for block in choice.blocks.values()}
+        choices = [choice for option in made.options.values() for choice in option.choices.values()]
+        stacked |= {block for choice in choices for blocks in choice.blocks.values() for block in blocks}
         tensors = {t.name for p in made.programs.values() for t in p.tensors}
         for option in made.options.values():
             for value, choice in option.choices.items():

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import prod
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from placeproof.core.diagnostics import Problems, refuse, suggestion
 from placeproof.core.symbols import SYMBOLS, Domain, symbol
@@ -36,11 +37,35 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """Blocks in the order of forward, ``times`` times over: an expression of symbols."""
+    """Blocks in the order of forward, ``times`` times over: an expression of symbols. ``in_turn``: each time behind one time of the segment
+    before it, which is there as often."""
 
     name: str
     times: Expression
     blocks: tuple[Block, ...]
+    in_turn: bool = False
+
+
+class InTurn(Protocol):
+    """What may come in turn with what is before it."""
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether it does."""
+
+
+T = TypeVar("T", bound=InTurn)
+
+
+def turns(segments: Iterable[T]) -> tuple[tuple[T, ...], ...]:
+    """Segments, those together that come in turn."""
+    found: list[tuple[T, ...]] = []
+    for segment in segments:
+        if segment.in_turn and found:
+            found[-1] = (*found[-1], segment)
+        else:
+            found.append((segment,))
+    return tuple(found)
 
 
 def holders(weight: str, segments: Iterable[Segment]) -> tuple[Segment, ...]:
@@ -320,14 +345,14 @@ def _segments(family: Family, choices: list[Choice]) -> Iterator[Segment]:
     for part in family.stack:
         chosen = list(part.blocks)
         for choice in choices:
-            chosen = [choice.blocks.get(name, name) for name in chosen]
+            chosen = [new for name in chosen for new in choice.blocks.get(name, (name,))]
         made |= {name: _block(family, name, masks) for name in chosen if name not in made}
         for called, alike in groupby(sorted(made, key=lambda n: made[n].name), key=lambda n: made[n].name):
             if len(both := list(alike)) > 1:
                 refuse(
                     "PP504", f"{family.name}: two blocks are called `{called}`: {' and '.join(both)}", "give one of the files another name"
                 )
-        yield Segment(name=part.name, times=part.times, blocks=tuple(made[name] for name in chosen))
+        yield Segment(name=part.name, times=part.times, blocks=tuple(made[name] for name in chosen), in_turn=part.in_turn)
 
 
 def _block(family: Family, name: str, masks: tuple[str, ...]) -> Block:

@@ -44,7 +44,7 @@ def _sizes(model: Model) -> Iterator[str]:
 def _stack(model: Model) -> Iterator[str]:
     yield from ("", "blocks, in the order of forward")
     for segment in model.segments:
-        times = "" if str(segment.times) == "1" else f", {segment.times} times"
+        times = "" if str(segment.times) == "1" else f", {segment.times} times" + ", in turn with what is before it" * segment.in_turn
         yield f"  {segment.name}{times}: {', '.join(block.name for block in segment.blocks)}"
 
 

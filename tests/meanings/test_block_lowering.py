@@ -225,7 +225,7 @@ def test_with_sequence_parallelism_all_that_is_kept_is_split(name: str) -> None:
                 assert {a for _, axes in value.split for a in axes} == {a.name for a in PLANS[plan].axes}, (plan, value)
 
 
-@pytest.mark.parametrize("name", ["models/moe", "models/moe_shared", "models/moe_sigmoid"])
+@pytest.mark.parametrize("name", ["models/moe", "models/moe_scaled", "models/moe_shared", "models/moe_sigmoid"])
 def test_expert_parallelism_sends_tokens_to_experts_and_back(name: str) -> None:
     assert collective_counts(name, EP) == {("all_to_all", "forward"): 2, ("all_to_all", "backward"): 2}
     program = lowered(name, "ep")

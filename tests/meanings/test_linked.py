@@ -22,6 +22,7 @@ from placeproof.programs import calls, render, statements
 from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.linked import Linked, link, read_linked, render_linked
 from placeproof.semantics.linked.claims import left_partial, partial, with_sums, without_sums
+from placeproof.semantics.linked.link import unlike
 from placeproof.strategies import parse_strategy
 
 NIGHTLY = os.environ.get("PLACEPROOF_PROFILE") == "nightly"
@@ -176,11 +177,26 @@ def test_weights_with_partial_gradients_are_those_that_the_step_sums() -> None:
     assert {linked.group(*weight) for weight in set(linked.weights()) - summed} == {"matrix"}
 
 
+def test_segments_that_come_in_turn_are_read_back() -> None:
+    """And another order is another model's program."""
+    llama4 = load("llama4", experts="every")
+    linked = link(llama4, parse_strategy("fsdp"))
+    text = render_linked(linked)
+    assert text.count("stack(before, [first, second, third, fourth] * (L / 4), after)\n") == 1
+    assert read_linked(text) == linked
+    assert not list(unlike(linked, llama4))
+    for stack in ("first * (L / 4), [second, third, fourth] * (L / 4)", "[first, third, second, fourth] * (L / 4)"):
+        assert list(unlike(read_linked(text.replace("[first, second, third, fourth] * (L / 4)", stack)), llama4)), stack
+
+
 #: A line of the program, what stands there instead, and what is said of it.
 WRONG = (
     ("stack(before, layers * L, after)", "stack(before, layer * L, after)", "the segment `layer` is not defined"),
     ("stack(before, layers * L, after)", "stack(before, layers * L)", "nothing calls `after`"),
     ("stack(before, layers * L, after)", "stack(before, L - layers, after)", "a stack has segments"),
+    ("stack(before, layers * L, after)", "stack(before, [layers] * L, after)", "a stack has segments"),
+    ("stack(before, layers * L, after)", "stack(before, [layers, 2] * L, after)", "a stack has segments"),
+    ("stack(before, layers * L, after)", "stack(before, [layers, layer] * L, after)", "the segment `layer` is not defined"),
     ("stack(before, layers * L, after)\n", "", "nothing says which segments the model has"),
     ("size(ffn, f)", "size(ffn, feed)", "there is no symbol `feed`"),
     ("size(ffn, f)", "size(f)", "a size is that of one dimension"),

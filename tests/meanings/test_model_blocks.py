@@ -12,7 +12,7 @@ from samples import NIGHTLY, sample
 from placeproof.cost.blocks.tensors import kept
 from placeproof.models.family import families, family
 from placeproof.models.programs import WIRES, block_program, blocks, branch, branch_of, output, rows_reached, weights, without
-from placeproof.programs import Program, parse, read, render
+from placeproof.programs import Assign, Program, parse, read, render
 from placeproof.programs.ir import calls
 from placeproof.semantics.judge.verdict import judge_tensors
 from placeproof.semantics.layouts.lines import inputs
@@ -29,6 +29,7 @@ KEPT = {
     "attention_flash_biased": "n q k v lse o",
     "attention_flash_biased_normed": "n wide_q q wide_k k v lse o",
     "attention_flash_capped": "n q k v lse o",
+    "attention_flash_gainless": "n wide_q q wide_k k v lse o",
     "attention_flash_normed": "n wide_q q wide_k k v lse o",
     "attention_flash_sinks": "n q k v lse o",
     "attention_gpt": "n drop mask q k v p pd o",
@@ -51,8 +52,10 @@ KEPT = {
     "mlp_gpt": "n mask u a",
     "moe": "n route gate sent g u s a out",
     "moe_biased": "n route gate sent g u s t a out",
+    "moe_scaled": "n route logits gate sent g u s a vg vu vs va",
     "moe_shared": "n route logits z gate sent g u s a out vg vu vs va",
     "moe_sigmoid": "n route logits z gate sent g u s a out",
+    "residual": "",
     "rms_norm": "x",
     "rms_norm_after": "branch",
     "swiglu": "n g u s a",
@@ -65,6 +68,7 @@ WRONG = {
     "attention_capped": [("over=keys)) * slope(cap, raw)", "over=keys))"), ("slope(cap, raw)", "slope(cap, p)")],
     "attention_flash_capped": [("over=width)) * slope(cap, raw)", "over=width))"), ("(exp, elementwise(cap, raw))", "(exp, raw)")],
     "attention_flash_biased": [("total(dv, over=tokens)", "total(dv / 2, over=tokens)"), ("byq + byk", "byk")],
+    "attention_flash_gainless": [("* bend_k * wide_k", "* wide_k"), ("dq = dnq * rms_q", "dq = copy(dnq)")],
     "attention_flash_normed": [("slope(rsqrt, square_k) * wide_k", "wide_k"), ("dhq = dnq * gain_q", "dhq = copy(dnq)")],
     "attention_wholly_normed": [("slope(rsqrt, square_k) * wide_k", "wide_k"), ("total(dnq *", "total(2 * dnq *")],
     "attention_flash_wholly_normed": [("2 * bend_q", "bend_q"), ("dhk = dnk * gain_k", "dhk = copy(dnk)")],
@@ -97,6 +101,11 @@ WRONG = {
         ("du = da * s * slope(shift, u)", "du = da * s"),
         ("total(total(dlogits, over=tokens)", "total(total(2 * dlogits, over=tokens)"),
     ],
+    "moe_scaled": [
+        ("dgate = contract(back, n, over=hidden)", "dgate = contract(back, dy, over=hidden)"),
+        ("* slope(sigmoid, logits)", "* elementwise(sigmoid, logits)"),
+        ("routed = contract(gate, back, over=choices)", "routed = total(back, over=choices)"),
+    ],
     "moe_shared": [
         ("dchosen = (dgate - contract(gate, dgate, over=choices)) / z", "dchosen = dgate / z"),
         ("* slope(sigmoid, logits)", "* elementwise(sigmoid, logits)"),
@@ -107,6 +116,7 @@ WRONG = {
         ("* slope(sigmoid, logits)", "* elementwise(sigmoid, logits)"),
         ("over=choices) + contract(dlogits, wr, over=experts)", "over=choices)"),
     ],
+    "residual": [("dy, gradient_of=y, by=branch", "x, gradient_of=y, by=branch"), ("dy, gradient_of=y, by=x", "x, gradient_of=y, by=x")],
     "rms_norm": [("2 * bend * x / size", "bend * x / size"), ("dh = dn * gain", "dh = copy(dn)")],
     "rms_norm_after": [("2 * bend * branch / size", "bend * branch / size"), ("dh = dy * gain", "dh = copy(dy)")],
     "swiglu": [("dg = da * u * slope(silu, g)", "dg = da * s * slope(silu, g)"), ("dn = contract(dg, w1, over=ffn) +", "dn =")],
@@ -165,7 +175,7 @@ def runs(program: Program) -> tuple[int, Difference | None]:
     """Small runs in exact numbers that could be computed, and the first difference. Some attention norms what its scores are made of, so
     that most runs need an exponential of too large a number: it is run more often, with one element wherever one will do."""
     dims = {d for t in program.tensors for d in (*t.dims, *([t.picks] if t.picks else []))}
-    latent, normed = "kv_rank" in dims, any(t.name == "gain_k" for t in program.tensors)
+    latent, normed = "kv_rank" in dims, any(isinstance(s, Assign) and s.targets[0].name == "wide_k" for s in program.body)
     more = normed and any(t.name == "bk" or (t.name == "gain_k" and len(t.dims) > 1) for t in program.tensors)
     sizes = {d: 2 if d in ("tokens", "keys", "hidden") or not (latent or normed) else 1 for d in dims}
     sizes |= {"hidden": 1} if latent else {"tokens": 3, "keys": 3, "hidden": 1} if more else {"tokens": 3} if normed else {}
@@ -292,6 +302,7 @@ REACHED: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
     "embedding_learned": {"table": ("vocab", ()), "learned": ("positions", ())},
     "moe": dict.fromkeys(("w1", "w2", "w3"), ("experts", ("choices",))),
     "moe_biased": dict.fromkeys(("w1", "b1", "w2", "b2", "w3", "b3"), ("experts", ("choices",))),
+    "moe_scaled": dict.fromkeys(("w1", "w2", "w3"), ("experts", ("choices",))),
     "moe_shared": dict.fromkeys(("w1", "w2", "w3"), ("experts", ("choices",))),
     "moe_sigmoid": dict.fromkeys(("w1", "w2", "w3"), ("experts", ("choices",))),
 }

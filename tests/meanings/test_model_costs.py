@@ -413,6 +413,19 @@ def test_layers_that_cannot_be_shared_out_are_refused() -> None:
         derived("deepseek-v3", "pp")
 
 
+def test_stages_have_layers_in_turn() -> None:
+    """Of two kinds that come in turn, every stage has those that come then, not all of the first kind before all of the second."""
+    model = load("llama4-maverick-400b").resized({"L": 12})
+    d = derive_model(model, parse_strategy("pp(3)"), layers=(3, 4, 5))
+    held = [{part.name: times for part, times in cost.stage.held if part.repeats} for cost in d.costs]
+    assert held == [
+        {"first": 1, "second": 1, "third": 1},
+        {"first": 1, "second": 1, "third": 1, "fourth": 1},
+        {"first": 1, "second": 1, "third": 1, "fourth": 2},
+    ]
+    assert sum(d.value(sum(c.parameters.values()), numbers(b=1)) for c in d.costs) == model.parameters().total
+
+
 def test_uneven_stages_add_up() -> None:
     d = derived("llama3-405b", "pp(16)", layers=(7, *[8] * 14, 7))
     assert sum(d.value(c.parameters["matrix"], numbers(b=1)) for c in d.costs) == load("llama3-405b").parameters().groups["matrix"]

@@ -20,10 +20,10 @@ from placeproof.importers import import_shapes, read_shapes
 from placeproof.importers.huggingface.fields import families
 from placeproof.importers.models import model_from_config, parse_model_config
 from placeproof.importers.shapes import parse_shapes
-from placeproof.models import Model, load
+from placeproof.models import Model, load, turns
 from placeproof.models.family import family
 from placeproof.models.model import build
-from placeproof.models.programs import output
+from placeproof.models.programs import WIRES, output
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "huggingface"
 s, k = symbol("s"), symbol("k")
@@ -40,13 +40,15 @@ REFUSED = {
     "made_falcon.json": [("PP504", "parallel_attn"), ("PP504", "bias")],
     "made_falcon_alibi.json": [("PP504", "parallel_attn"), ("PP504", "bias")],
     "made_falcon_new.json": [("PP504", "bias")],
-    "made_falcon_two_norms.json": [("PP504", "num_ln_in_parallel_attn")],
+    "made_llama4_text.json": [("PP504", n) for n in ("attention_bias", "num_hidden_layers", "moe_layers")],
+    "made_llama4_steps.json": [("PP504", n) for n in ("attention_bias", "num_hidden_layers")],
     "made_nemotron.json": [("PP504", "attention_bias"), ("PP504", "mlp_bias")],
     "made_gpt_oss.json": [("PP504", "attention_bias")],
     "made_gemma2.json": [("PP504", "attention_bias")],
     "made_gemma3_text.json": [("PP504", "attention_bias")],
     "made_ernie4_5.json": [("PP504", "use_bias")],
     "made_glm.json": [("PP504", "attention_bias")],
+    "made_granitemoe.json": [("PP504", "attention_bias")],
     "made_granite.json": [("PP504", "attention_bias"), ("PP504", "mlp_bias")],
     "made_qwen3.json": [("PP504", "attention_bias")],
     "made_qwen3_moe.json": [("PP504", n) for n in ("decoder_sparse_step", "mlp_only_layers", "attention_bias")],
@@ -73,8 +75,8 @@ def kind_of(name: str) -> str:
 def same_parameters(model: Model, shapes: Any) -> None:
     """As many, in each layer and outside all layers; whatever the tensors are called, and however many are one."""
     once, times = model.per_segment(once=True), model.times()
-    layers = [seg.name for seg in model.segments if seg.name not in ("before", "after")]
-    listed = [once[name].total for name in layers for _ in range(times[name])]
+    layers = [[seg.name for seg in turn] for turn in turns(model.segments) if turn[0].name not in ("before", "after")]
+    listed = [once[name].total for turn in layers for _ in range(times[turn[0]]) for name in turn]
     root, *units = shapes.units
     assert root.elements == sum(once[name].total for name in ("before", "after"))
     assert [unit.elements for unit in units] == listed
@@ -91,6 +93,7 @@ def test_kinds_without_blocks_are_refused(name: str) -> None:
     (problem,) = problems(lambda: model_from_config(CONFIGS / name))
     assert (problem.code, problem.place is not None) == ("PP501", True)
     assert f"the blocks of a model of type `{kind_of(name)}` are not written as programs" in problem.message
+    assert families()[kind_of(name)].lacks in problem.message
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -177,12 +180,18 @@ def test_a_setting_of_a_table_inside_is_refused_at_its_place(name: str, value: o
 
 def test_a_model_of_the_new_architecture_has_two_norms_unless_it_says_one() -> None:
     settings = json.loads((CONFIGS / "made_falcon_one_norm.json").read_text(encoding="utf-8"))
-    assert parse_model_config(json.dumps(settings)).sizes["a_kv"] == settings["num_kv_heads"]
+    new = parse_model_config(json.dumps(settings))
+    assert (new.sizes["a_kv"], new.options["norms"]) == (settings["num_kv_heads"], "one")
     old = parse_model_config(json.dumps({**settings, "new_decoder_architecture": False}))
-    assert old.sizes["a_kv"] == 1
-    del settings["num_ln_in_parallel_attn"]
-    (problem,) = problems(lambda: parse_model_config(json.dumps(settings)))
-    assert "`num_ln_in_parallel_attn` is 2" in problem.message
+    assert (old.sizes["a_kv"], old.options["norms"]) == (1, "one")
+    two = parse_model_config(json.dumps({**settings, "num_ln_in_parallel_attn": None}))
+    assert (two.sizes["a_kv"], two.options["norms"]) == (settings["num_kv_heads"], "two")
+    for number, changes in ((3, {}), (2, {"new_decoder_architecture": False})):
+        text = json.dumps({**settings, "num_ln_in_parallel_attn": number, **changes}, indent=1)
+        (problem,) = problems(lambda text=text: parse_model_config(text))  # type: ignore[misc]
+        assert (problem.code, problem.message.split(":")[0]) == ("PP504", f"`num_ln_in_parallel_attn` is {number}")
+        assert problem.place is not None
+        assert "num_ln_in_parallel_attn" in problem.place.text
 
 
 def test_what_a_configuration_leaves_open_stays_a_symbol() -> None:
@@ -206,6 +215,43 @@ def test_a_window_of_tokens_is_named(changes: dict[str, Any], told: bool) -> Non
     assert (f"a window of {settings['sliding_window']} tokens" in parse_model_config(json.dumps(settings)).note) == told
 
 
+def test_layers_of_llama_4_come_in_turn_as_the_file_says() -> None:
+    """Which layers have experts, and which have norms, may be said in several ways; a way that no stack has is refused at its place."""
+    whole = json.loads((CONFIGS / "llama_4_scout_17b_16e_instruct.json").read_text(encoding="utf-8"))
+    told = whole["text_config"] | {"num_hidden_layers": 8}
+
+    def blocks(**changes: object) -> list[str]:
+        read = parse_model_config(json.dumps({**told, **changes}, indent=1))
+        return [
+            block.name for turn in turns(read.segments)[1:-1] for segment in turn for block in segment.blocks if block.name[-4:] != "norm"
+        ]
+
+    plain, normed, dense, sparse = "attention_flash", "attention_flash_gainless", "swiglu", "moe_scaled"
+    assert blocks() == [normed, sparse] * 3 + [plain, sparse]
+    assert blocks(no_rope_layers=[1, 1, 1, 0] * 2, moe_layers=[*range(8)]) == blocks()
+    assert (
+        blocks(interleave_moe_layer_step=2)
+        == blocks(moe_layers=[1, 3, 5, 7])
+        == [normed, dense, normed, sparse, normed, dense, plain, sparse]
+    )
+    assert blocks(interleave_moe_layer_step=2, use_qk_norm=False, no_rope_layer_interval=3) == [plain, dense, plain, sparse] * 2
+    for name, value in (
+        ("num_hidden_layers", 6),
+        ("no_rope_layers", [1, 0] * 4),
+        ("no_rope_layer_interval", 3),
+        ("interleave_moe_layer_step", 3),
+        ("moe_layers", [1, 2]),
+        ("attention_bias", True),
+    ):
+        (problem,) = problems(lambda changes={name: value}: blocks(**changes))  # type: ignore[misc]
+        assert (problem.code, problem.message.split("`")[1]) == ("PP504", name)
+        assert problem.place is not None
+        assert name in problem.place.text
+    note = parse_model_config(json.dumps(told)).note
+    assert "Some layers see chunks of 8192 tokens." in note
+    assert "chunks" not in parse_model_config(json.dumps({**told, "attention_chunk_size": None})).note
+
+
 SMALL = st.integers(1, 5)
 
 
@@ -215,7 +261,20 @@ def number(data: st.DataObject, times: int = 1) -> int:
 
 #: Types of which a width of heads has to be said, or may be.
 WIDE = ("gemma", "gemma2", "gemma3_text", "ministral")
-MAY_BE_WIDE = ("mistral", "mixtral", "qwen3", "qwen3_moe", "glm", "glm4", "glm4_moe", "gpt_oss", "cohere2", "nemotron", "ministral3")
+MAY_BE_WIDE = (
+    "llama4_text",
+    "mistral",
+    "mixtral",
+    "qwen3",
+    "qwen3_moe",
+    "glm",
+    "glm4",
+    "glm4_moe",
+    "gpt_oss",
+    "cohere2",
+    "nemotron",
+    "ministral3",
+)
 #: Settings that blocks have another value of than transformers by default.
 SAID = {
     "qwen3_moe": {"norm_topk_prob": True},
@@ -237,9 +296,13 @@ def decoder(data: st.DataObject, kind: str) -> dict[str, Any]:
             "first_k_dense_replace": data.draw(st.integers(0, 6)),
             "use_qk_norm": data.draw(st.booleans()),
         }
+    if kind == "llama4_text":
+        said |= {"num_hidden_layers": number(data, 4), "intermediate_size_mlp": number(data), "use_qk_norm": data.draw(st.booleans())}
+        said |= {"interleave_moe_layer_step": data.draw(st.integers(1, 2))}
     if kind == "falcon":
-        said |= {"num_kv_heads": keys, "num_ln_in_parallel_attn": 1, "multi_query": data.draw(st.booleans())}
-        said |= {"new_decoder_architecture": data.draw(st.booleans()), "ffn_hidden_size": data.draw(st.none() | SMALL)}
+        new, norms = data.draw(st.sampled_from([(False, 1), (True, 1), (True, 2)]))
+        said |= {"new_decoder_architecture": new, "num_ln_in_parallel_attn": norms, "num_kv_heads": keys}
+        said |= {"multi_query": data.draw(st.booleans()), "ffn_hidden_size": data.draw(st.none() | SMALL)}
     return said | SAID.get(kind.replace("_vl_moe_text", "_moe"), {})
 
 
@@ -284,17 +347,18 @@ MEASURED: dict[str, Any] = json.loads((CONFIGS.parents[1] / "data" / "huggingfac
 
 def layer(kind: str, attention: str = "flash") -> tuple[int, int]:
     """Elements that a layer's blocks keep for backward beside statistics, and its FLOPs but for the scores of attention."""
-    sizes = {**MEASURED["sizes"], "max_position_embeddings": MEASURED["tokens"], "num_hidden_layers": 1}
+    sizes = {**MEASURED["sizes"], "max_position_embeddings": MEASURED["tokens"], "num_hidden_layers": 4}
     sizes |= {"moe_intermediate_size": 8, "n_routed_experts": 4, "n_shared_experts": 1} | MEASURED["more"].get(kind, {})
     read = parse_model_config(json.dumps({"model_type": kind, **sizes}))
-    model = build(family(read.family), name=kind, sizes=read.given, options={**read.options, "attention": attention})
+    options = read.options | {"attention": attention} if "attention" in read.options else read.options
+    model = build(family(read.family), name=kind, sizes=read.given, options=options)
     dims = model.dims({"b": MEASURED["batch"]})
-    blocks = next(segment for segment in model.segments if segment.name in ("layers", "dense")).blocks
-    rows, norms = [], 0
-    for number, block in enumerate(blocks):
-        norms = number if output(block.program) == "n" else norms
-        rows += [(row.name, norms if row.name == "n" else number, row.dims) for row in kept(block.program) if row.name != "lse"]
-    rows = [dims for _, _, dims in dict.fromkeys(rows)]  # what a norm gives is kept once, whoever reads it
+    blocks = next(segment for segment in model.segments if segment.name in ("layers", "dense", "second")).blocks
+    rows, given = [], dict.fromkeys(WIRES.values(), 0)
+    for number, block in enumerate(blocks, 1):
+        rows += [(row.name, given.get(row.name, number), row.dims) for row in kept(block.program) if row.name != "lse"]
+        given[WIRES[output(block.program) or "y"]] = number
+    rows = [dims for _, _, dims in dict.fromkeys(rows)]  # what a norm gives, or a block, is kept once, whoever reads it
     elements = sum(prod(dims[d] for d in row if d != "experts" or "choices" not in row) for row in rows)  # one row for each choice
     products = 0
     for block in blocks:
@@ -397,14 +461,34 @@ def test_falcon_keeps_keys_and_values_of_all_heads() -> None:
     assert TYPES["falcon"]["elements"] - layer("falcon")[0] == copies + besides
 
 
+def test_a_second_norm_of_the_stream_keeps_what_it_gives() -> None:
+    """And two statistics; what both norms read is kept once."""
+    assert more("falcon_two_norms", than="falcon") == (ROWS * HIDDEN, ROWS * HIDDEN + 2 * ROWS)
+
+
 def test_plain_layer_norms_keep_what_they_read_and_two_statistics() -> None:
     """All else that MPT keeps is what its blocks say."""
     assert MEASURED["written"]["mpt"]["elements"] - layer("mpt", "core")[0] == 2 * 2 * ROWS
 
 
+#: In transformers every token goes through every expert of Llama 4, scaled by 0 but for those that it is sent to.
+IDLE = SIZES["num_local_experts"] - 1
+
+
+def test_scaled_experts_keep_what_is_scaled_and_not_what_experts_give() -> None:
+    """transformers keeps it of every expert, and each token once more for each. Besides: a sigmoid and a copy of it for every expert, and a
+    choice in 8 bytes, in place of logits, gates and choices; statistics of norms without gains, and of attention; what norms give."""
+    experts, inner = SIZES["num_local_experts"], SIZES["intermediate_size"]
+    idle = IDLE * (HIDDEN + 4 * inner) + experts * HIDDEN
+    router = 2 * experts + 2 - (experts + 2)
+    besides = 2 * (HIDDEN + 1) + (SIZES["num_attention_heads"] + SIZES["num_key_value_heads"]) + SIZES["num_attention_heads"]
+    assert TYPES["llama4_text"]["elements"] - layer("llama4_text")[0] == ROWS * (idle + router + besides)
+
+
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_layer_multiplies_as_many_numbers_as_its_module(kind: str) -> None:
-    assert layer(kind)[1] == TYPES[kind]["flops"]
+    idle = 2 * ROWS * 3 * HIDDEN * SIZES["intermediate_size"] * IDLE if kind == "llama4_text" else 0
+    assert layer(kind)[1] + idle == TYPES[kind]["flops"]
 
 
 @pytest.mark.parametrize("kind", MEASURED["written"])

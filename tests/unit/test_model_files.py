@@ -170,6 +170,12 @@ def test_a_family_of_ones_own(tmp_path: Path) -> None:
     assert zero(load(str(tmp_path / "mine.toml"), norm="layer").parameters().groups["norm"] - 2 * h)
 
 
+def test_an_option_may_put_several_blocks_in_the_place_of_one(tmp_path: Path) -> None:
+    text = FAMILY.replace('{ rms_norm = "layer_norm" }', '{ rms_norm = ["layer_norm", "rms_norm"] }')
+    after = load(write(tmp_path, "mine.toml", text), norm="layer").segments[-1]
+    assert [block.name for block in after.blocks] == ["embedding", "embedding", "layer_norm", "rms_norm"]
+
+
 def test_a_preset_of_ones_own_beside_its_family_and_its_block(tmp_path: Path) -> None:
     block = "tensor(x, batch, tokens, hidden)\ntensor(w, hidden, wide)\ntensor(dy, batch, tokens, hidden)\n"
     block += "y = x + contract(contract(x, w, over=hidden), w, over=wide)\nreturns(y)\n"
@@ -225,6 +231,18 @@ def edited(*edits: tuple[str, str]) -> str:
         (edited(('blocks = ["swiglu", "head_tied"]', 'blocks = ["swigly", "head_tied"]')), [("PP502", 25, "there is no block `swigly`")]),
         (edited(('blocks = ["embedding", "embedding", "rms_norm"]', "")), [
             ("PP503", 27, "`after` has no blocks"),
+        ]),
+        (edited(('times = "L + 1"', 'times = "L + 1"\nin_turn = true')), [
+            ("PP503", 25, "`layers` comes in turn with the part before it, which is not repeated as often"),
+        ]),
+        (edited(("[stack.after]", "[stack.after]\nin_turn = true")), [
+            ("PP503", 28, "`after` comes in turn with the part before it, which is not repeated as often"),
+        ]),
+        (edited(('{ rms_norm = "layer_norm" }', '{ rms_norm = [] }')), [
+            ("PP503", 33, "`rms_norm` is missing in `[options.norm.layer.blocks]`"),
+        ]),
+        (edited(('{ rms_norm = "layer_norm" }', '{ rms_norm = ["layer_norm", 3] }')), [
+            ("PP503", 33, "`rms_norm` is a list of texts, not ['layer_norm', 3]"),
         ]),
         (edited(('default = "rms"', 'default = "rsm"')), [("PP503", 31, "`rsm` is no value of the option `norm`")]),
         (edited(('default = "rms"', "")), [("PP503", 30, "`default` is missing in `[options.norm]`")]),

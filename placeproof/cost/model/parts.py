@@ -34,6 +34,7 @@ class Checkpoints:
 class DeviceSegment:
     """One repetition of a segment on one device. ``plain``: without recomputation. ``ring``: the axes round which keys and values go.
     ``shared``: names of weights that several parts have in common. ``checkpoints``: where its inputs lie, if the strategy keeps them alone.
+    ``in_turn``: that of the segment.
     """
 
     name: str
@@ -45,6 +46,7 @@ class DeviceSegment:
     ring: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     checkpoints: Checkpoints = Checkpoints()
+    in_turn: bool = False
 
     @property
     def repeats(self) -> bool:
@@ -212,6 +214,13 @@ def _part_of(segment: Segment, linked: Linked, shared: tuple[str, ...], checkpoi
     plain = layer([b.program for b in segment.blocks], segment.name)
     again, drawn = recomputed(plain, segment, linked.recompute)
     made = DeviceSegment(
-        name=segment.name, times=segment.times, blocks=segment.blocks, plain=plain, layer=again, drawn=drawn, shared=shared
+        name=segment.name,
+        times=segment.times,
+        blocks=segment.blocks,
+        plain=plain,
+        layer=again,
+        drawn=drawn,
+        shared=shared,
+        in_turn=segment.in_turn,
     )
     return replace(made, ring=linked.ring, checkpoints=checkpoints if made.repeats else Checkpoints())

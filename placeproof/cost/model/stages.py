@@ -13,6 +13,7 @@ from placeproof.core.diagnostics import refuse
 from placeproof.core.strategy import Strategy
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.parts import DeviceSegment
+from placeproof.models import turns
 
 #: Stages that are told one by one, at most: each takes some milliseconds.
 MOST = 512
@@ -109,7 +110,7 @@ def _counted(
 ) -> list[Stage]:
     if not shares:
         refuse("PP203", "the number of layers is open, so that stages cannot be told", "give it: `--set L=32`")
-    kinds = [p for p in repeated for _ in range(times[p.name])]
+    kinds = [p for turn in turns(repeated) for _ in range(times[turn[0].name]) for p in turn]
     stages = []
     for i, number in enumerate(shares):
         mine, kinds = kinds[:number], kinds[number:]

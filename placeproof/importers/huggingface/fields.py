@@ -19,10 +19,11 @@ _KIND = FileKind(noun="a file of types of models", manual="see the other entries
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting. ``kind``: ``count`` (at least 1), ``whole`` (at least 0), ``flag``, ``numbers`` (a list of whole numbers), or ``texts``.
+    """One setting. ``kind``: ``count`` (at least 1), ``whole`` (at least 0), ``flag``, ``numbers`` (a list of whole numbers), ``texts``, or
+    ``letters`` (a text).
 
-    ``words``: those that a list of texts, one for each layer, is made of. ``aliases``: other names that transformers takes for it.
-    ``default``: what it is if it is not said. ``null``: whether it may be null.
+    ``words``: those that a list of texts, or a text of letters, one for each layer, is made of. ``aliases``: other names that transformers
+    takes for it. ``default``: what it is if it is not said. ``null``: whether it may be null.
     """
 
     name: str
@@ -47,14 +48,21 @@ class Always:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """A setting that says which ``option`` of a family a model has: ``yes`` where it is neither false nor null, else ``no``.
-    ``default``: what it is unsaid; None for null."""
+    """A setting that says which ``option`` of a family a model has: ``yes`` where it is neither false nor null, else ``no``; or what
+    ``words`` has for its value, every other value being refused. ``default``: what it is unsaid; None for null."""
 
     option: str
     setting: str
-    yes: str
-    no: str
+    yes: str = ""
+    no: str = ""
+    words: Mapping[str, str] = field(default_factory=dict)
     default: object = None
+
+    def value(self, said: object) -> str | None:
+        """What the option is where the setting is that; None where no block fits."""
+        if self.words:
+            return self.words.get(str(said))
+        return self.yes if said not in (None, False) else self.no
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +72,7 @@ class Blocks:
     ``sizes``: symbols as expressions of settings; one of which a setting is null is left to the family. ``dropout``: settings of
     probabilities, with transformers' defaults; a model has masks if one of them is not 0. ``masks``: of blocks without masks, those
     probabilities that are not 0 if nothing is said. ``options``: what settings choose of the family. ``window``: how many tokens some
-    layers see if nothing is said.
+    layers see if nothing is said; ``chunk``: of how many tokens, into which a sequence is cut, they see their own alone.
     """
 
     family: str
@@ -72,6 +80,7 @@ class Blocks:
     always: tuple[Always, ...] = ()
     options: tuple[Chosen, ...] = ()
     window: int | None = None
+    chunk: int | None = None
     dropout: Mapping[str, float] = field(default_factory=dict)
     masks: Mapping[str, float] = field(default_factory=dict)
 
@@ -88,7 +97,8 @@ class Family:
     ``order``: in which a layer uses its weights; ``ends``: beginnings of the names of what is used after all layers, in order; ``turned``:
     the part of a head that rotary positions turn, 0 where there are none, which a file may change if it is ``partial``;
     ``weight_first``: whether norms use theirs before their bias; ``buffers``: those beside the tables of rotary positions. They are those
-    of transformers==5.23.0, recorded by ``nightly/huggingface.py``. ``model``: None where its blocks are not written as programs.
+    of transformers==5.23.0, recorded by ``nightly/huggingface.py``. ``model``: None where its blocks are not written as programs;
+    ``lacks``: what no block does then.
     """
 
     settings: tuple[Setting, ...]
@@ -111,6 +121,7 @@ class Family:
     weight_first: bool = False
     buffers: models.Buffers = models.no_buffers
     model: Blocks | None = None
+    lacks: str = ""
 
 
 @lru_cache(maxsize=1)
@@ -124,7 +135,12 @@ def read_families(file: Table) -> dict[str, Family]:
     file.known(("settings", "family", "model"))
     settings = {table.name: _setting(table) for table in file.tables("settings")}
     anything = dict.fromkeys(("value", "default"), lambda table, key: table.data.get(key))
-    readers = {"window": Table.count, "always": records(Always, **anything), "options": records(Chosen, default=anything["default"])}
+    readers = {
+        "window": Table.count,
+        "chunk": Table.count,
+        "always": records(Always, **anything),
+        "options": records(Chosen, default=anything["default"]),
+    }
     blocks = {
         table.name: table.record(Blocks, sizes=Table.mapping, dropout=_numbers, masks=_numbers, **readers) for table in file.tables("model")
     }
@@ -145,7 +161,7 @@ def _setting(table: Table) -> Setting:
     return Setting(
         name=table.name.partition(" ")[0],
         note=table.required("note"),
-        kind=table.choice(key="kind", names=("count", "whole", "flag", "numbers", "texts"), default="count"),
+        kind=table.choice(key="kind", names=("count", "whole", "flag", "numbers", "texts", "letters"), default="count"),
         words=table.texts("words"),
         aliases=table.texts("aliases"),
         default=table.data.get("default", needed),

@@ -8,6 +8,7 @@ pair, the input of the second one, and the vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from placeproof.core.shapes import Weight
@@ -239,6 +240,106 @@ def indexer(v: Values, number: int) -> Weights:
     yield from linear("self_attn.indexer.weights_proj", v["hidden_size"], heads, WHOLE)
 
 
+def next_mixer(v: Values, number: int) -> Weights:
+    """What a layer of Qwen3-Next mixes tokens with: linear attention, or attention whose queries come with a gate of what it gives."""
+    if v["layer_types"][number] == "linear_attention":
+        yield from gated_delta_net(v, number)
+        return
+    for weight in attention(v, number):
+        twice = weight.name.startswith("self_attn.q_proj.")
+        yield replace(weight, shape=(2 * weight.shape[0], *weight.shape[1:])) if twice else weight
+    yield from head_norms(v, number)
+
+
+def gated_delta_net(v: Values, number: int) -> Weights:
+    """models/qwen3_next/modeling_qwen3_next.py:Qwen3NextGatedDeltaNet. Its plan of tensor parallelism divides outputs alone."""
+    hidden, heads = v["hidden_size"], v["linear_num_value_heads"]
+    keys, values = v["linear_num_key_heads"] * v["linear_key_head_dim"], heads * v["linear_value_head_dim"]
+    yield Weight(name="linear_attn.dt_bias", shape=(heads,))
+    yield Weight(name="linear_attn.A_log", shape=(heads,))
+    yield Weight(name="linear_attn.conv1d.weight", shape=(2 * keys + values, 1, v["linear_conv_kernel_dim"]))
+    yield from linear("linear_attn.in_proj_qkvz", hidden, 2 * keys + 2 * values, OUTPUT)
+    yield from linear("linear_attn.in_proj_ba", hidden, 2 * heads, OUTPUT)
+    yield from norm("linear_attn.norm", v["linear_value_head_dim"])
+    yield from linear("linear_attn.out_proj", values, hidden, OUTPUT)
+
+
+def next_layers(v: Values) -> Values:
+    """Which layers of Qwen3-Next have linear attention, where the file does not list them."""
+    every = (
+        "full_attention" if (number + 1) % v["full_attention_interval"] == 0 else "linear_attention"
+        for number in range(v["num_hidden_layers"])
+    )
+    return {"layer_types": v["layer_types"] or list(every)}
+
+
+#: What a letter of a pattern of layers stands for, and older words.
+_LETTERS = {
+    "M": "linear_attention",
+    "E": "moe",
+    "*": "full_attention",
+    "-": "mlp",
+    "mamba": "linear_attention",
+    "attention": "full_attention",
+}
+
+
+def hybrid_layers(v: Values) -> Values:
+    """The layers of a Nemotron-H, as a pattern of letters or a list. Its table is never its head's matrix."""
+    listed = v["layers_block_type"] or v["hybrid_override_pattern"] or ()
+    kinds = [_LETTERS.get(word, word) for word in listed]
+    return {"layers_block_type": kinds, "num_hidden_layers": len(kinds), "tie_word_embeddings": False}
+
+
+def hybrid_layer(v: Values, number: int) -> Weights:
+    """models/nemotron_h/modeling_nemotron_h.py:NemotronHBlock: a norm, and one of Mamba, attention, a feed-forward network, or experts."""
+    yield from norm("norm", v["hidden_size"])
+    mixers = {"linear_attention": mamba, "full_attention": _hybrid_attention, "mlp": _hybrid_mlp, "moe": _hybrid_experts}
+    yield from mixers[v["layers_block_type"][number]](v)
+
+
+def mamba(v: Values) -> Weights:
+    """models/nemotron_h/modeling_nemotron_h.py:NemotronHMamba2Mixer; which of it tensor parallelism divides is not said."""
+    hidden, heads, bias = v["hidden_size"], v["mamba_num_heads"], v["use_bias"]
+    inner = heads * v["mamba_head_dim"]
+    mixed = inner + 2 * v["n_groups"] * v["ssm_state_size"]
+    yield from (Weight(name=f"mixer.{name}", shape=(heads,)) for name in ("dt_bias", "A_log", "D"))
+    yield Weight(name="mixer.conv1d.weight", shape=(mixed, 1, v["conv_kernel"]))
+    yield from (Weight(name="mixer.conv1d.bias", shape=(mixed,)) for _ in range(v["use_conv_bias"]))
+    yield from linear("mixer.in_proj", hidden, inner + mixed + heads, WHOLE, bias=bias)
+    yield from norm("mixer.norm", inner)
+    yield from linear("mixer.out_proj", inner, hidden, WHOLE, bias=bias)
+
+
+def _hybrid_attention(v: Values) -> Weights:
+    for weight in attention(v, 0):
+        yield replace(weight, name=weight.name.replace("self_attn.", "mixer."))
+
+
+def _hybrid_mlp(v: Values, name: str = "mixer", inner: str = "intermediate_size") -> Weights:
+    yield from linear(f"{name}.up_proj", v["hidden_size"], v[inner], OUTPUT, bias=v["mlp_bias"])
+    yield from linear(f"{name}.down_proj", v[inner], v["hidden_size"], INPUT, bias=v["mlp_bias"])
+
+
+def _hybrid_experts(v: Values) -> Weights:
+    hidden, narrow = v["hidden_size"], v["moe_latent_size"]
+    count, inner, into = v["n_routed_experts"], v["moe_intermediate_size"], narrow or hidden
+    yield Weight(name="mixer.experts.up_proj", shape=(count, inner, into), split=1)
+    yield Weight(name="mixer.experts.down_proj", shape=(count, into, inner), split=2)
+    yield from linear("mixer.gate", hidden, count, WHOLE)
+    yield from _hybrid_mlp(v, "mixer.shared_experts", "moe_shared_expert_intermediate_size")
+    if narrow:
+        yield from linear("mixer.fc1_latent_proj", hidden, narrow, WHOLE, bias=v["mlp_bias"])
+        yield from linear("mixer.fc2_latent_proj", narrow, hidden, WHOLE, bias=v["mlp_bias"])
+
+
+def hybrid_root(v: Values) -> Weights:
+    """models/nemotron_h/modeling_nemotron_h.py:NemotronHForCausalLM."""
+    yield from embedding("model.embeddings", v["vocab_size"], v["hidden_size"])
+    yield from norm("model.norm_f", v["hidden_size"])
+    yield from head(v, v["hidden_size"])
+
+
 def llama_root(v: Values) -> Weights:
     """What a model of Llama's kind has outside its layers."""
     yield from embedding("model.embed_tokens", v["vocab_size"], v["hidden_size"])
@@ -343,6 +444,13 @@ def opt_root(v: Values) -> Weights:
     yield from head(v, narrow)
 
 
+def llama4_layers(v: Values) -> Values:
+    """Whether every second layer of a Llama 4 has experts, or all have; None where it is otherwise."""
+    sparse = [is_sparse(v, number) for number in range(v["num_hidden_layers"])]
+    pattern = [number % 2 == 1 for number in range(len(sparse))]
+    return {"every_second_layer": False if all(sparse) else True if sparse == pattern else None}
+
+
 def falcon_sizes(v: Values) -> Values:
     """What a Falcon's settings stand for: its new architecture has parallel blocks, and groups of heads; the old one has one, or all."""
     new, heads, hidden = v["new_decoder_architecture"], v["num_attention_heads"], v["hidden_size"]
@@ -441,6 +549,11 @@ def gemma_buffers(v: Values) -> Mapping[str, int]:
 def correction_buffers(v: Values) -> Mapping[str, int]:
     """The correction biases of the routers."""
     return {"dtype": _experts(v)[1] * sum(is_sparse(v, number) for number in range(v["num_hidden_layers"]))}
+
+
+def hybrid_buffers(v: Values) -> Mapping[str, int]:
+    """The correction biases of a Nemotron-H's routers."""
+    return {"dtype": v["n_routed_experts"] * v["layers_block_type"].count("moe")}
 
 
 def wide_correction_buffers(v: Values) -> Mapping[str, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,6 +41,7 @@ _OTHER_NUMBERS = {
             "n_positions",
             "max_seq_len",
             "sliding_window",
+            "attention_chunk_size",
             "num_experts_per_tok",
             "original_max_position_embeddings",
             "rotary_dim",
@@ -72,6 +73,7 @@ _KINDS = {
     "flag": "true or false",
     "numbers": "a list of whole numbers",
     "texts": "a list of texts",
+    "letters": "a text with a letter for each layer",
 }
 #: What the model is when it is saved, or in the hands of other code.
 OUTSIDE = {
@@ -197,7 +199,7 @@ def _values(document: Document, family: Family, names: dict[str, str], problems:
             expects = _KINDS[setting.kind] + (" or null" if setting.null else "")
             message = f"`{name}` is {expects}, not {json.dumps(document.data[name])}"
             problems.add("PP503", message, place=document.place(name), help=setting.note)
-    if values.get(family.layers, 0) > MOST_LAYERS:
+    if (values.get(family.layers) or 0) > MOST_LAYERS:
         name = names[family.layers]
         problems.add("PP503", f"`{name}` is at most {MOST_LAYERS}", place=document.place(name), help="no model has so many layers")
     return values
@@ -220,6 +222,8 @@ def _fits(setting: Setting, value: object) -> bool:
         return isinstance(value, list) and all(type(item) is int for item in value)
     if setting.kind == "texts":
         return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    if setting.kind == "letters":
+        return isinstance(value, str)
     return type(value) is int and value >= (1 if setting.kind == "count" else 0)
 
 
@@ -245,8 +249,11 @@ def _check(document: Document, family: Family, names: dict[str, str], values: Va
     if wrong:
         refuse("mlp_only_layers", f"there is no layer {wrong[0]}: there are {layers}, counted from 0", "leave it out")
     for setting in family.settings:
-        if setting.kind == "texts" and layers and (listed := values.get(setting.name)) is not None:
+        if setting.kind in ("texts", "letters") and layers and (listed := values.get(setting.name)) is not None:
             _check_list(setting, listed, layers, refuse)
+    if "hybrid_override_pattern" in values and not (values["hybrid_override_pattern"] or values.get("layers_block_type")):
+        help = "transformers would silently take four layers of its own"
+        refuse("hybrid_override_pattern", "neither `hybrid_override_pattern` nor `layers_block_type` says what layers there are", help)
     _check_class(document, problems)
     for name, kind in _OTHER_NUMBERS.items():
         value = document.data.get(name)
@@ -254,7 +261,7 @@ def _check(document: Document, family: Family, names: dict[str, str], values: Va
             problems.add("PP503", f"`{name}` is {KINDS[kind]}, not {value!r}", place=document.place(name), help="leave it out, or mend it")
 
 
-def _check_list(setting: Setting, listed: list[str], layers: int, refuse: Callable[[str, str, str], None]) -> None:
+def _check_list(setting: Setting, listed: Sequence[str], layers: int, refuse: Callable[[str, str, str], None]) -> None:
     """A list with a word for each layer."""
     if len(listed) != layers:
         refuse(setting.name, f"`{setting.name}` lists {len(listed)} layers, and there are {layers}", "one word for each layer")

@@ -74,7 +74,7 @@ def _kinds_of_layers(family: Family, values: Values) -> int:
         return 1
     every = values.get("sliding_window_pattern", 4)
     default = {(number + 1) % every == 0 for number in range(values[family.layers])}
-    return len(set(values["layer_types"] or default))
+    return len(set(values["layer_types"] or default) - {"linear_attention"})
 
 
 def _scaling(table: Mapping[str, Any]) -> Any:

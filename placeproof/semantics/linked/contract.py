@@ -17,7 +17,7 @@ from placeproof.core.diagnostics import Place, refuse
 from placeproof.core.mesh import SPLITS
 from placeproof.core.modes import SHARDED, Mode
 from placeproof.core.states import MODEL_STATES, PARAMETERS
-from placeproof.models import Block, holders
+from placeproof.models import Block, holders, turns
 from placeproof.models.family import apart
 from placeproof.models.programs import WIRES, output, weights
 from placeproof.programs import Assign, Call, Do, Expr, Placed, Program, Ref, Stmt
@@ -344,10 +344,11 @@ def _fits(result: Result, wanted: Split) -> bool:
 
 
 def _neighbours(linked: Linked) -> Iterator[tuple[str, str]]:
-    """Blocks, each with one that reads what it gives: within a segment, in the next repetition of it, and in the segment behind."""
+    """Blocks, each with one that reads what it gives: within a segment, in the next repetition of it and of those that come in turn with
+    it, and in the segment behind."""
     last: dict[str, str] = {}
-    for segment in linked.stack:
-        for block in segment.blocks * (1 if str(segment.times) == "1" else 2):
+    for turn in turns(linked.stack):
+        for block in [block for segment in turn for block in segment.blocks] * (1 if str(turn[0].times) == "1" else 2):
             contract = contract_of(block)
             yield from ((last[wire], block.name) for wire in contract.reads if wire in last)
             last[contract.gives] = block.name

@@ -109,6 +109,7 @@ def unlike(linked: Linked, model: Model) -> Iterator[Breach]:
     names = [(s.name, [b.name for b in s.blocks]) for s in linked.stack]
     yield from differs("the blocks of the stack", names, [(s.name, [b.name for b in s.blocks]) for s in model.segments])
     if [name for name, _ in names] == [s.name for s in model.segments]:
+        yield from differs("which segments come in turn", [s.in_turn for s in linked.stack], [s.in_turn for s in model.segments])
         for segment, own in zip(linked.stack, model.segments, strict=True):
             yield from differs(f"how often `{segment.name}` is repeated", str(segment.times), str(_times(model, own)))
     sizes = {dim: str(said(size)) for dim, size in _dims(model, linked.stack).items()}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from placeproof.core.bounds import MOST_COUNT
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.symbols import SYMBOLS
-from placeproof.models import Block, Segment
+from placeproof.models import Block, Segment, turns
 from placeproof.models.expressions import Expression, expression
 from placeproof.models.family import GROUPS
 from placeproof.models.programs import WIRES, output, rows_reached, weights
@@ -63,12 +63,14 @@ def _header(linked: Linked) -> Iterator[str]:
         yield f"pipeline({linked.stages.name}, schedule={_quoted(linked.schedule)}, chunks={linked.chunks})"
     if linked.layers is not None:
         yield f"stages({', '.join(map(str, linked.layers))})"
-    yield f"stack({', '.join(map(_times_over, linked.stack))})"
+    yield f"stack({', '.join(map(_times_over, turns(linked.stack)))})"
 
 
-def _times_over(segment: Segment) -> str:
-    times = str(segment.times)
-    return segment.name if times == "1" else f"{segment.name} * {times if times.isalnum() else f'({times})'}"
+def _times_over(turn: Sequence[Segment]) -> str:
+    """Segments that come in turn, or one."""
+    times, names = str(turn[0].times), [segment.name for segment in turn]
+    named = names[0] if len(names) == 1 else f"[{', '.join(names)}]"
+    return named if times == "1" else f"{named} * {times if times.isalnum() else f'({times})'}"
 
 
 def _with_members(line: str, linked: Linked) -> str:
@@ -341,19 +343,27 @@ class _Reader:
             return
         for node in stack.args:
             match node:
-                case ast.Name(id=name):
-                    times = expression("1")
-                case ast.BinOp(left=ast.Name(id=name), op=ast.Mult(), right=number):
+                case ast.BinOp(left=ast.List(elts=[_, _, *_] as named), op=ast.Mult(), right=number):
                     times = self._expression(number)
+                case ast.BinOp(left=ast.Name() as name, op=ast.Mult(), right=number):
+                    named, times = [name], self._expression(number)
                 case _:
-                    self._refuse(node, "a stack has segments, each so many times over", "for example `stack(before, layers * L, after)`")
-                    continue
-            definition = self.definitions.get(name)
-            if definition is None:
-                self._refuse(node, f"the segment `{name}` is not defined", suggestion(name, self.definitions) or f"`def {name}():`")
-                continue
-            called = [self._called(stmt, blocks) for stmt in definition.body]
-            yield Segment(name=name, times=times, blocks=tuple(b for b in called if b is not None))
+                    named, times = [node], expression("1")
+            for place, one in enumerate(named):
+                yield from self._segment(one, times, blocks, in_turn=place > 0)
+
+    def _segment(self, node: ast.expr, times: Expression, blocks: Mapping[str, Block], *, in_turn: bool) -> Iterator[Segment]:
+        """The segment that a stack names."""
+        if not isinstance(node, ast.Name):
+            help = "for example `stack(before, layers * L, after)`, or `[first, second] * (L / 2)` of layers in turn"
+            self._refuse(node, "a stack has segments, each so many times over", help)
+            return
+        definition = self.definitions.get(node.id)
+        if definition is None:
+            self._refuse(node, f"the segment `{node.id}` is not defined", suggestion(node.id, self.definitions) or f"`def {node.id}():`")
+            return
+        called = [self._called(stmt, blocks) for stmt in definition.body]
+        yield Segment(name=node.id, times=times, blocks=tuple(b for b in called if b is not None), in_turn=in_turn)
 
     def _called(self, stmt: ast.stmt, blocks: Mapping[str, Block]) -> Block | None:
         """The block that a line of a segment calls, with what it reads and gives as it is meant."""
