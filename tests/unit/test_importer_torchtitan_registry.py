@@ -34,6 +34,12 @@ def training(micro: str = "2 * 4096", more: str = "") -> str:
     return f"training=TrainingConfig(num_tokens_per_microbatch_per_dp_rank={micro}, max_context_length=4096{more})"
 
 
+def lora(converters: str, before: str = "", inside: str = "pass") -> str:
+    """A function that makes a configuration with converters."""
+    said = f"model_spec=model_registry('8B', converters=[{converters}])"
+    return f"{before}\ndef one():\n    {inside}\n    return Trainer.Config({said})\n"
+
+
 SIZED = "pipeline_parallel_microbatch_size=4"
 SAMPLES = "training=TrainingConfig(local_batch_size=4, seq_len=1024)"
 
@@ -156,6 +162,33 @@ def test_optimizers_of_groups_are_read(read, names: str, without: tuple[str, ...
 
 
 @pytest.mark.parametrize(
+    ("said", "adapters", "told"),
+    [
+        ("", "lora(rank=8)", "the vocabulary and routers"),
+        ("rank=16, alpha=32.0, target_modules=['wqkv', 'wo']", "lora(rank=16, targets=attention)", "one adapter stands beside matrices"),
+        ("target_modules=['w1', 'w2', 'w3', 'wo', 'wqkv']", "lora(rank=8)", "one adapter stands beside matrices"),
+        ("target_modules=['wq', 'wkv', 'wo']", "lora(rank=8)", "which modules have adapters is not read"),
+    ],
+)  # fmt: skip
+def test_adapters_are_read(read, said: str, adapters: str, told: str) -> None:
+    found = read(lora(f"LoRAConverter.Config({said})", inside="from torchtitan.components.lora import LoRAConverter"))
+    assert found.expression == f"fsdp(dp=16, prefetch=true) * {adapters} * clip"
+    (beside,) = (one for one in found.of(Role.NOT_MODELLED) if one.name == "lora.target_modules")
+    assert told in beside.note
+    assert not found.another_step
+    found.strategy()
+
+
+def test_adapters_beside_few_bits_and_of_versions_that_left_norms_trained(read) -> None:
+    both = read(lora("Float8LinearConverter.Config(), LoRAConverter.Config()"))
+    assert "model.converters" in {one.name for one in both.of(Role.NOT_MODELLED)}
+    older = "model_converters=ModelConvertersContainer.Config(converters=[LoRAConverter.Config(rank=4)])"
+    found = read(config(SAMPLES, older))
+    assert found.expression == "fsdp(dp=16, prefetch=true) * lora(rank=4) * clip"
+    assert {one.name for one in found.another_step} == {"model.converters"}
+
+
+@pytest.mark.parametrize(
     ("body", "message"),
     [
         (config(training("3000")), "3000 tokens of a micro-batch are no whole samples of 4096"),
@@ -181,7 +214,15 @@ def test_optimizers_of_groups_are_read(read, names: str, without: tuple[str, ...
         (config("optimizer=muon()"), "the optimizer is `muon(...)`"),
         (config("optimizer=OptimizersContainer.Config(param_groups=groups)"), "the optimizer is"),
         (config("model_spec=make_model()"), "the model is not as `model_registry` makes it"),
-        (config("model_spec=model_registry('8B', converters=[LoRAConverter.Config()])"), "adapters are trained"),
+        (lora("LoRAConverter.Config(rank=0)"), "`lora.rank` is a whole number of at least 1"),
+        (lora("LoRAConverter.Config(rank=RANK)"), "is left open: it is `RANK`"),
+        (lora("LoRAConverter.Config(8)"), "`LoRAConverter.Config` takes its settings by name"),
+        (lora("LoRAConverter.Config(dropout=0.1)"), "`dropout` is no setting of `lora`"),
+        (lora("LoRAConverter.Config(target_modules=[])"), "nothing is trained"),
+        (lora("LoRAConverter.Config(), Float8LinearConverter.Config()"), "`Float8LinearConverter` follows adapters"),
+        (lora("LoRAConverter.Config(), LoRAConverter.Config(rank=4)"), "`LoRAConverter` follows adapters"),
+        (lora("LoRAConverter.Config()", before="from .mine import LoRAConverter"), "`LoRAConverter` is not torchtitan's own"),
+        (lora("LoRAConverter.Config()", inside="from mine import LoRAConverter"), "`LoRAConverter` is not torchtitan's own"),
         (config("model_spec=model_registry('8B', converters=parts)"), "what changes the model is `parts`"),
         (config("model_converters=1"), "what changes the model is `1`"),
         (config("model_spec=model_registry('8B', converters=[Other.Config()])"), "`Other` changes the model"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from placeproof.importers.adapters import ELSEWHERE, lora
+from placeproof.importers.adapters import ELSEWHERE, FUSED, lora
 from placeproof.importers.fields import Reader
 from placeproof.importers.imported import Imported, Reading, Role, expression
 
@@ -18,7 +18,6 @@ _APART = {
     "attention": {"linear_q", "linear_k", "linear_v", "linear_proj"},
     "qv": {"linear_q", "linear_v"},
 }
-_FUSED = "one adapter stands beside matrices that lie as one: with a model they are counted beside each matrix of its layers"
 
 
 def adapted(reader: Reader, imported: Imported, table: str, rank: str, *, apart: bool = False) -> Imported:
@@ -31,7 +30,7 @@ def adapted(reader: Reader, imported: Imported, table: str, rank: str, *, apart:
     said = {str(one) for one in reader.get(name) or ()}
     known = [word for word, modules in (_APART if apart else _TOGETHER).items() if modules == said]
     word = known[0] if known and not reader.get(table + "exclude_modules") else None
-    note = ELSEWHERE if word is None else "" if apart else _FUSED
+    note = ELSEWHERE if word is None else "" if apart else FUSED
     unsaid = () if reader.said(name) or not note else (Reading(name=name, value=None, role=Role.NOT_MODELLED, note=f"not said; {note}"),)
     if reader.said(name) and note:
         reader.note(name, note, Role.NOT_MODELLED)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -47,6 +47,13 @@ class UnreadPythonError(Exception):
     def __init__(self, message: str, node: ast.AST) -> None:
         super().__init__(message)
         self.message, self.node = message, node
+
+
+def _imported(node: ast.ImportFrom) -> Iterator[tuple[str, str]]:
+    """The names that a statement imports, and where they come from, with the name that they have there if that is another one."""
+    for alias in node.names:
+        other = f":{alias.name}" if alias.asname not in (None, alias.name) else ""
+        yield alias.asname or alias.name, "." * node.level + (node.module or "") + other
 
 
 class Module:
@@ -88,6 +95,7 @@ class Module:
         self.origins: dict[str, tuple[str, ast.stmt]] = {}
         for node in tree.body:
             self._top(node)
+        self._inner = [node for top in tree.body for node in ast.walk(top) if node is not top and isinstance(node, ast.ImportFrom)]
 
     def result(self, name: str) -> Any:
         """What a function returns that is called without arguments. Problems where that cannot be said."""
@@ -116,6 +124,12 @@ class Module:
             self.problems.add("PP501", message, place=self.begin, help=help)
             self.problems.raise_if_any()
         return functions[0]
+
+    def sources(self, name: str) -> Iterator[tuple[str, ast.stmt]]:
+        """Where a name comes from, for the file and inside of functions, and the statements that say so."""
+        if name in self.origins:
+            yield self.origins[name]
+        yield from ((origin, node) for node in self._inner for one, origin in _imported(node) if one == name)
 
     @property
     def begin(self) -> Place:
@@ -147,9 +161,7 @@ class Module:
         except (UnreadPythonError, RecursionError):
             pass
         if isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                other = f":{alias.name}" if alias.asname not in (None, alias.name) else ""
-                self.origins[alias.asname or alias.name] = ("." * node.level + (node.module or "") + other, node)
+            self.origins |= {name: (origin, node) for name, origin in _imported(node)}
         elif isinstance(node, ast.ClassDef):
             self.origins[node.name] = ("this file", node)
         elif not isinstance(node, _NAMED):

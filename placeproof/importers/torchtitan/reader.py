@@ -7,19 +7,20 @@ shards, in this order (torchtitan==0.3.0:torchtitan/distributed/parallel_dims.py
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
 
 from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.importers.adapters import ELSEWHERE, FUSED, lora
 from placeproof.importers.asked import Known
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
 from placeproof.importers.imported import Imported, Reading, Role, Sharing, expression, over_axes, sharing, unless_usual
 from placeproof.importers.meaning import meaning
 from placeproof.importers.settings import settings
-from placeproof.importers.torchtitan.registry import Tokens
+from placeproof.importers.torchtitan.registry import ADAPTERS, Registry, Tokens
 
 _SINGLE = ("1f1b", "gpipe")
 _LOOPED = ("Interleaved1F1B", "InterleavedZeroBubble", "LoopedBFS", "FlexibleInterleaved1F1B", "ZBVZeroBubble", "DualPipeV")
@@ -36,6 +37,12 @@ _DEGREES = {
     "cp": "context_parallel_degree",
 }
 _ROTATE = "parallelism.context_parallel_rotate_method"
+_CONVERTERS, _RANK, _BESIDE = "model.converters", "lora.rank", "lora.target_modules"
+#: What names of converters to matrices that compute in few bits begin with, in small letters.
+_FEW_BITS = ("float8", "mx", "nvfp4", "quantize.")
+#: Modules beside which adapters stand, by the word of the strategy `lora`. No model calls the matrices of queries, keys and values one by
+#: one as the strategy does: `wkv` are two in some, and none in those in which all three lie as one.
+_MODULES = {"attention": {"wqkv", "wo"}, "linear": {"wqkv", "wo", "w1", "w2", "w3"}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +67,7 @@ class Facts:
     schedule: str
     eight_bits: bool
     elementwise: bool
+    adapters: bool = False
     order: str | None = None
     chunks: int | None = None
     offloaded: bool = False
@@ -101,22 +109,27 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     """What a torchtitan file says, for ``world`` devices where that is known."""
     if not document.data:
         problems.add("PP501", f"`{document.source}` says nothing", help="is it the right file? torchtitan would train its debug model")
-    reader = Reader(document, settings("torchtitan"), problems)
+    python = isinstance(document, Registry)
+    reader = Reader(document, [one for one in settings("torchtitan") if python or not one.name.startswith("lora.")], problems)
     for name in sorted(reader.open):
         if reader.fields[name].role is Role.READ:
             reader.refuse(name, f"`{name}` is left open: {document.open[name]}", "write the value itself")
     if problems.found and reader.open:
         return Imported(system="torchtitan", source=document.source, expression="", readings=())
+    _check_converters(reader, (ADAPTERS,) if python else ())
     facts = _facts(reader, world)
     known = _known(reader, facts, world)
     _check_pipeline(known, facts)
     _check_experts(reader, facts)
     known.check()
     known.ask("torchtitan")
+    step = _spread(reader, facts)
+    if facts.adapters:
+        step += lora(reader.get(_RANK), _beside(reader)).items()
     return Imported(
         system="torchtitan",
         source=document.source,
-        expression=expression(_spread(reader, facts)),
+        expression=expression(step),
         readings=_readings(known, facts),
         precision=facts.precision,
         numbers=_numbers(reader, facts),
@@ -126,7 +139,7 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
 
 def _facts(reader: Reader, world: int | None) -> Facts:
     shard = _shard(reader, world)
-    converters = [c for c in reader.get("model.converters") if str(c).strip()]
+    converters = _converters(reader)
     schedule = str(reader.get("parallelism.pipeline_parallel_schedule")).lower().replace("_", "")
     facts = Facts(
         dp_replicate=_degree(reader, "dp_replicate"),
@@ -139,7 +152,8 @@ def _facts(reader: Reader, world: int | None) -> Facts:
         steps=_steps(reader, shard),
         microbatches=_microbatches(reader),
         schedule="csv" if reader.get("parallelism.pipeline_parallel_schedule_csv") else schedule,
-        eight_bits=bool(converters) or reader.get("float8.enable_float8_linear"),
+        adapters=ADAPTERS in converters,
+        eight_bits=bool({*converters} - {ADAPTERS}) or reader.get("float8.enable_float8_linear"),
         elementwise=str(reader.get("optimizer.name")).lower() in ("adam", "adamw", "sgd", "lion"),
         sequence=bool(reader.get("parallelism.enable_sequence_parallel")),
         wrapped=isinstance(reader.document, Tokens),  # torchtitan/models/llama3/parallelize.py: "Always run"
@@ -151,6 +165,24 @@ def _facts(reader: Reader, world: int | None) -> Facts:
     )
     ahead = facts.sharded and not offloaded and _reshards(reader)
     return dataclasses.replace(facts, precision=precision, widths=widths, offloaded=offloaded, ahead=ahead, order=order, chunks=chunks)
+
+
+def _converters(reader: Reader) -> list[str]:
+    """What changes the model, by name."""
+    return [str(one) for one in reader.get(_CONVERTERS) if str(one).strip()]
+
+
+def _check_converters(reader: Reader, known: tuple[str, ...]) -> None:
+    """What changes the model in a way that is not known, or that torchtitan refuses. ``known``: converters other than to few bits."""
+    names = _converters(reader)
+    strange = [one for one in names if not one.lower().startswith(_FEW_BITS) and one not in known]
+    if strange:
+        reader.refuse(_CONVERTERS, f"`{strange[0]}` changes the model in a way that is not known", "leave it out")
+    elif ADAPTERS in names[:-1]:  # torchtitan/models/utils.py, and torchtitan/components/lora.py: adapters beside adapters
+        message = f"`{names[names.index(ADAPTERS) + 1]}` follows adapters, which torchtitan puts last, and once"
+        reader.refuse(_CONVERTERS, message, "write the converter of adapters last")
+    elif ADAPTERS in names and reader.get(_BESIDE) == []:
+        reader.refuse(_BESIDE, "adapters stand beside no matrix: nothing is trained", "leave it out, or name modules")
 
 
 def _order(reader: Reader, facts: Facts) -> tuple[str | None, int | None]:
@@ -278,6 +310,23 @@ def _strategy(reader: Reader, facts: Facts) -> dict[str, dict[str, object]]:
     return parts
 
 
+def _beside(reader: Reader) -> str | None:
+    """The strategy's word for the modules that have adapters, None where it has none."""
+    said = set(map(str, reader.get(_BESIDE) or ()))
+    return next((word for word, modules in _MODULES.items() if modules == said), None)
+
+
+def _of_adapters(reader: Reader) -> Iterator[Reading]:
+    """What is not said of them."""
+    if reader.said(_BESIDE):
+        reader.note(_BESIDE, FUSED if _beside(reader) else ELSEWHERE, Role.NOT_MODELLED)
+    else:
+        note = f"not said; beside every linear layer, that of the vocabulary and routers, too; {ELSEWHERE}"
+        yield Reading(name=_BESIDE, value=None, role=Role.NOT_MODELLED, note=note)
+    if not reader.said(_RANK):
+        yield Reading(name=_RANK, value=reader.get(_RANK), role=Role.READ, note="not said; the default", told=True)
+
+
 def _numbers(reader: Reader, facts: Facts) -> dict[str, Fraction]:
     """The values of symbols that the file says."""
     numbers: dict[str, Fraction] = {}
@@ -299,7 +348,7 @@ def _known(reader: Reader, facts: Facts, world: int | None) -> Known:
     known.put("split", facts.split, "parallelism.expert_tensor_parallel_degree")
     known.put("world", world)
     known.put("sp", reader.get("parallelism.enable_sequence_parallel"))
-    for name in ("copies", "schedule", "eight_bits", "elementwise", "offloaded", "widths", "sharded"):
+    for name in ("copies", "schedule", "eight_bits", "elementwise", "adapters", "wrapped", "offloaded", "widths", "sharded"):
         known.put(name, getattr(facts, name))
     if facts.wrapped:  # versions in which these have a meaning, and defaults
         backend = reader.get("parallelism.spmd_backend") or "spmd_types"
@@ -383,4 +432,9 @@ def _note_experts(reader: Reader, facts: Facts) -> None:
 def _readings(known: Known, facts: Facts) -> tuple[Reading, ...]:
     """Each setting once, and the defaults that a file leaves unsaid but that change the step."""
     _note_experts(known.reader, facts)
-    return (*known.readings(), *known.unsaid("activation_checkpoint.mode", "training.max_norm", "training.mixed_precision_param"))
+    adapters = [*_of_adapters(known.reader)] if facts.adapters else []
+    return (
+        *known.readings(),
+        *adapters,
+        *known.unsaid("activation_checkpoint.mode", "training.max_norm", "training.mixed_precision_param"),
+    )

@@ -36,20 +36,26 @@ _APART = ("hf_assets_path", "dump_folder", "profiler", "profiling", "metrics", "
 _CONTAINER, _ADAMW, _GROUP = "OptimizersContainer.Config", "default_adamw", "ParamGroupConfig"
 _EARLY = "OptimizersInBackwardContainer.Config"
 _CONVERTED = "ModelConvertersContainer.Config"
-#: What a model is made by, its arguments that decide nothing here, and its converters to matrices that compute in few bits.
+#: What a model is made by, its arguments that decide nothing here, and the converter that puts adapters beside its matrices.
 _REGISTRY = "model_registry"
 _VARIANTS = ("flavor", "attn_backend", "moe_comm_backend", "non_blocking_capacity_factor", "num_mtp_layers", "tp_gemm_backend")
-_FEW_BITS = ("Float8", "MXFP8", "NVFP4")
+ADAPTERS = "LoRAConverter"
 #: Classes and functions that have to be torchtitan's own.
 _LOSSES = ("CrossEntropyLoss", "ChunkedLossWrapper", "ChunkedCELoss")
-_OWN = {name.partition(".")[0] for name in (*_TABLES.values(), *_RECOMPUTED, _CONTAINER, _ADAMW, _GROUP, _EARLY, _CONVERTED, *_LOSSES)}
+_OWN = {
+    name.partition(".")[0] for name in (*_TABLES.values(), *_RECOMPUTED, _CONTAINER, _ADAMW, _GROUP, _EARLY, _CONVERTED, *_LOSSES, ADAPTERS)
+}
 _MICRO, _STEP, _CONTEXT = "num_tokens_per_microbatch_per_dp_rank", "num_tokens_per_train_step", "max_context_length"
 _PARTS, _SIZE = "num_pp_microbatches", "pipeline_parallel_microbatch_size"
 _SAMPLES = ("local_batch_size", "global_batch_size", "seq_len")
 _TOKENS = {_MICRO: 16384, _STEP: -1, _CONTEXT: 2048}
 
 
-class Tokens(Document):
+class Registry(Document):
+    """A configuration that is a function of Python."""
+
+
+class Tokens(Registry):
     """A configuration of the versions that count batches in tokens. They wrap every model in FSDP, however many devices there are."""
 
 
@@ -73,14 +79,14 @@ def document(text: str, source: str, name: str, problems: Problems) -> Document:
     settings.put(("job", "description"), name, made.node)
     settings.whole(made)
     for own in sorted(_OWN | {"Trainer"}):
-        origin, node = module.origins.get(own, ("torchtitan", made.node))
-        if origin.partition(".")[0] != "torchtitan" or ":" in origin:
-            settings.refuse(f"`{own}` is not torchtitan's own: it is from `{origin}`", node, "what it does is not known")
+        for origin, node in module.sources(own):
+            if origin.partition(".")[0] != "torchtitan" or ":" in origin:
+                settings.refuse(f"`{own}` is not torchtitan's own: it is from `{origin}`", node, "what it does is not known")
     for key, value in made.said.items():
         _field(settings, key, value, made.places[key])
     tokens = _batches(settings, made)
     problems.raise_if_any()
-    return (Tokens if tokens else Document)(data=settings.data, source=source, text=text, spans=settings.spans, open=settings.open)
+    return (Tokens if tokens else Registry)(data=settings.data, source=source, text=text, spans=settings.spans, open=settings.open)
 
 
 def _field(settings: Settings, key: str, value: Any, node: Any) -> None:
@@ -154,14 +160,13 @@ def _converters(settings: Settings, converters: Any, node: Any) -> None:
         settings.refuse(f"what changes the model is `{shown(converters)}`, which is not followed", node, "write the list of converters")
         return
     names = [one.name.removesuffix(".Config").rpartition(".")[2] if isinstance(one, Made) else shown(one) for one in converters or []]
-    strange = [one for one in names if not one.startswith(_FEW_BITS)]
-    if any("LoRA" in one for one in names):
-        message = "the model's own parameters are frozen and adapters are trained, which is not read from here"
-        settings.refuse(message, node, "ask about training in full, without the converter")
-    elif strange:
-        settings.refuse(f"`{strange[0]}` changes the model in a way that is not known", node, "leave it out")
-    elif names:
+    if names:
         settings.put(("model", "converters"), names, node)
+    for one in converters or []:
+        if _is(one, f"{ADAPTERS}.Config"):
+            settings.whole(one)
+            for inner, said in one.said.items():
+                settings.put(("lora", inner), said, one.places[inner])
 
 
 def _loss(settings: Settings, value: Any, node: Any) -> None:
