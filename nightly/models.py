@@ -38,6 +38,7 @@ DEGREES = {
     "zero_r": "zero_r",
     "clip": "clip",
     "lora": "lora(rank=8)",
+    "freeze": "freeze(parts=ends)",
     "muon": "muon",
 }
 #: Strategies that place states on the axis dp.

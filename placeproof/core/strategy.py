@@ -30,6 +30,8 @@ EXPERT_COPIES, COPIES = "expert_copies", "copies"
 ADAPTER, BASE = "adapter", "base"
 #: Of a model's adapters, those of which each device of an axis that splits the hidden dimension finds a part of the gradient.
 ADAPTER_SUMS = "adapter_sums"
+#: Where some of the model's own parameters are trained: those that are not.
+FROZEN = "frozen"
 #: Groups of experts.
 EXPERTS = (EXPERT, EXPERT_COPIES)
 #: Where an update reads whole matrices, of a model's weights: matrices that every device has of an axis which splits the hidden dimension,
@@ -71,9 +73,10 @@ class Realisation:
     hidden dimension, experts are "split" like other matrices, or each is "whole". ``clip``: gradients are scaled by a function of their
     "global_norm", on one device as well. ``update``: what the update reads of whole matrices, as a program's ``reference(optimizer=...)``
     says it; ``matrices``: what it reads is "gathered" for it, or "reduced", where sums are enough, or matrices are "owned" by one device
-    each. ``train``: "adapters" are trained, and all other parameters are frozen. ``rank``: the inner dimension of a model's
-    adapters; ``targets``: beside which matrices of its layers they stand. ``gather_width``, ``reduce_width``: symbols of quantised bytes
-    a parameter.
+    each. ``train``: "adapters" are trained, and all other parameters are frozen; or "part" of the model's own. ``rank``: the inner
+    dimension of a model's adapters; ``targets``: beside which matrices of its layers they stand. ``parts``: what of a model is frozen;
+    ``layers``: so many of its last layers are trained, and nothing before them. ``gather_width``, ``reduce_width``: symbols of quantised
+    bytes a parameter.
     """
 
     microbatches: int | str | None = None
@@ -97,6 +100,8 @@ class Realisation:
     train: str | None = None
     rank: int | None = None
     targets: str | None = None
+    parts: str | None = None
+    layers: int | None = None
     gather_width: str | None = None
     reduce_width: str | None = None
 

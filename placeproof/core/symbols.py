@@ -120,6 +120,15 @@ _ROWS = (
         example="1e7",
     ),
     SymbolInfo(
+        name="P_frozen",
+        latex="P_{\\mathrm{frozen}}",
+        domain=Domain.NONNEGATIVE,
+        dimension=_PARAMETERS,
+        meaning="parameters that are not trained, where others of the model are (counted in P)",
+        at_most="P",
+        example="1e9",
+    ),
+    SymbolInfo(
         name="P_elementwise",
         latex="P_{\\mathrm{elementwise}}",
         domain=Domain.NONNEGATIVE,
@@ -338,6 +347,14 @@ _ROWS = (
         domain=Domain.NONNEGATIVE,
         dimension=PURE,
         meaning="first layers, without experts, of a model whose other layers have some",
+        at_most="L",
+    ),
+    SymbolInfo(
+        name="L_trained",
+        latex="L_{\\mathrm{trained}}",
+        domain=Domain.COUNT,
+        dimension=PURE,
+        meaning="last layers, which are trained while those before them are frozen",
         at_most="L",
     ),
     SymbolInfo(

@@ -16,9 +16,9 @@ from placeproof.core.diagnostics import refuse
 from placeproof.core.strategy import ADAPTER
 from placeproof.models.expressions import expression
 from placeproof.models.model import Block, Model
-from placeproof.models.programs import factors, rows_reached, weights
+from placeproof.models.programs import factors, rows_reached, weights, without_gradients
 from placeproof.programs import Assign, Binary, Call, Do, Expr, Program, Ref, Stmt, read, reads, render
-from placeproof.programs.ir import Tensor, own_expressions, references
+from placeproof.programs.ir import Tensor, own_expressions
 
 #: The inner dimension of adapters, and the symbol of its size.
 RANK, SIZE = "rank", "r"
@@ -64,30 +64,12 @@ def adapters(blocks: Collection[Block]) -> frozenset[str]:
 
 def _adapted(block: Block, beside: Collection[str]) -> Block:
     program, groups = block.program, dict(block.groups)
-    frozen = {w.name for w in block.weights}
+    frozen = frozenset(w.name for w in block.weights)
     for name in beside:
         program = _Beside(program, next(w for w in block.weights if w.name == name)).program()
         groups |= {f"{name}_a": ADAPTER, f"{name}_b": ADAPTER}
-    program = _needed(program, frozen)
-    program = read(render(program), source=f"{block.name}.step")
-    return replace(block, program=program, weights=weights(program), groups=groups, reached=rows_reached(program))
-
-
-def _needed(program: Program, frozen: Collection[str]) -> Program:
-    """Without the gradients of frozen weights, and without what nothing needs then."""
-    kept: list[Stmt] = []
-    needed: set[str] = set()
-    for stmt in reversed(program.body):
-        if isinstance(stmt, Do) and stmt.call.option("by") in frozen:
-            continue
-        if isinstance(stmt, Assign) and needed.isdisjoint(t.name for t in stmt.targets):
-            continue
-        needed |= {r.name for r in reads(stmt)}
-        kept.append(stmt)
-    body = tuple(reversed(kept))
-    used = {r.name for s in body for r in references(s)} | frozenset(frozen)
-    used |= {value for s in body if isinstance(s, Do) for _, value in s.call.options}
-    return replace(program, body=body, tensors=tuple(t for t in program.tensors if t.name in used))
+    program = read(render(without_gradients(program, frozen)), source=f"{block.name}.step")
+    return replace(block, program=program, weights=weights(program), groups=groups, reached=rows_reached(program), frozen=frozen)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ class Block:
 
     ``weights``: the tensors of its header that belong to the model. ``groups``: the group of each. ``reached``: those of which a token
     meets only some rows, see :func:`placeproof.models.programs.rows_reached`. ``buffers``: see :class:`placeproof.models.family.Family`.
+    ``frozen``: those that are not trained.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Block:
     groups: Mapping[str, str]
     reached: Mapping[str, tuple[str, tuple[str, ...]]]
     buffers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    frozen: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

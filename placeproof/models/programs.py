@@ -12,7 +12,7 @@ from pathlib import Path
 from placeproof.core import files as texts
 from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.programs import POSITIONS, Assign, Binary, Call, Do, Expr, Program, Ref, Stmt, parse, read, reads
-from placeproof.programs.ir import Tensor, calls, evaluated, with_buffers
+from placeproof.programs.ir import Tensor, calls, evaluated, references, with_buffers
 
 #: What a block gives, the new stream, what a norm gives, or what is added to the stream behind a norm, -> what the next ones read it as.
 WIRES = {"y": "x", "n": "n", "branch": "branch"}
@@ -168,6 +168,23 @@ def without(program: Program, masks: Collection[str]) -> Program:
     if left:
         raise ValueError(f"`{min(left)}` of `{program.name}` is no mere factor, so that it cannot be left out")
     return replace(program, tensors=tuple(t for t in program.tensors if t.name not in gone), body=body)
+
+
+def without_gradients(program: Program, by: Collection[str]) -> Program:
+    """The program that claims no gradient by these tensors of its header, and computes nothing that nothing else needs. They stay."""
+    kept: list[Stmt] = []
+    needed: set[str] = set()
+    for stmt in reversed(program.body):
+        if isinstance(stmt, Do) and stmt.call.option("by") in by:
+            continue
+        if isinstance(stmt, Assign) and needed.isdisjoint(t.name for t in stmt.targets):
+            continue
+        needed |= {r.name for r in reads(stmt)}
+        kept.append(stmt)
+    body = tuple(reversed(kept))
+    used = {r.name for s in body for r in references(s)} | frozenset(by)
+    used |= {value for s in body if isinstance(s, Do) for _, value in s.call.options}
+    return replace(program, body=body, tensors=tuple(t for t in program.tensors if t.name in used))
 
 
 def _stmt_without(stmt: Stmt, gone: Collection[str]) -> Stmt:

@@ -41,10 +41,14 @@ def written(*lines: str) -> Program:
     return read("mesh(dp)\n" + GROUPS + "".join(lines), source="written")
 
 
-@pytest.mark.parametrize("text", sample(STEPS, lambda text: text.split(" * ")))
-def test_a_step_with_adapters_trains_them_and_with_a_collective_less_it_does_not(text: str) -> None:
-    program = adapted(text)
-    assert {g.name for g in program.groups if g.frozen} == {g.name for g in program.groups} - {"adapter"}
+WITH_ADAPTERS = [f"{text} * lora" for text in sample(STEPS, lambda text: text.split(" * "))]
+
+
+@pytest.mark.parametrize("text", [*WITH_ADAPTERS, "zero1 * clip * freeze", "fsdp * ep * accumulate * freeze"])
+def test_a_step_trains_what_is_not_frozen_and_with_a_collective_less_it_does_not(text: str) -> None:
+    program = lower(parse_strategy(text))
+    kept = {g.name for g in program.groups if g.frozen}
+    assert kept == ({g.name for g in program.groups} - {"adapter"} if text in WITH_ADAPTERS else {"frozen"})
     assert judge(resolve(program)).word == "proved"
     wrong = list(mutants(program))
     assert wrong
@@ -174,6 +178,14 @@ def test_costs_are_those_that_a_hand_finds(text: str) -> None:
     assert evaluate(derived.memory["optimizer"], values) == optimizer
     assert evaluate(derived.sent, values) == sent
     assert evaluate(derived.undivided, values) == WEIGHTS + (GRADIENT + OMEGA) * ADAPTERS
+
+
+@pytest.mark.parametrize("text", ["zero1", "fsdp", "hsdp * pp"])
+def test_a_part_of_the_parameters_is_as_adapters_of_that_size(text: str) -> None:
+    part, own = derive(lower(parse_strategy(f"{text} * freeze"))), derive(adapted(text))
+    rest = {symbol("P_adapter"): symbol("P") - symbol("P_frozen")}
+    for mine, theirs in ((part.memory["model_states"], own.memory["model_states"]), (part.sent, own.sent)):
+        assert (mine - theirs.xreplace(rest)).equals(0)
 
 
 @pytest.mark.parametrize("text", ["ddp", "zero2", "fsdp", "hsdp * pp", "zeropp"])

@@ -44,6 +44,7 @@ def test_a_whole_layer_agrees_with_derivatives_in_fractions() -> None:
 
 
 PLAIN = "tensor(x, tokens, hidden)\ntensor(dy, tokens, hidden)\ny = x * x\nreturns(y)\nreturns(2 * dy * x, gradient_of=y, by=x, at=dy)\n"
+FORWARD = "tensor(x, tokens, hidden)\ny = x * x\nreturns(y)\n"
 SPLIT = "mesh(tp)\n" + PLAIN.replace("hidden)", "hidden, tp=tokens)")
 #: Backward begins with a line that a chain leaves out: the gradient by the stream.
 BESIDE = """\
@@ -87,6 +88,16 @@ def test_what_is_read_twice_has_the_sum_of_both_gradients() -> None:
     assert found.named(["part0.by_x"]) == ("by_x_1",)
 
 
+def test_of_blocks_without_a_backward_nothing_is_kept() -> None:
+    """As of those before which nothing is trained; what the block behind them reads is kept for its own gradient."""
+    weighed = "tensor(w, hidden)\n" + PLAIN + "returns(total(dy * w, over=tokens), gradient_of=y, by=w, at=dy)\n"
+    assert [(s.block, s.name) for s in of_texts(FORWARD, FORWARD, weighed).kept()] == [("part1", "y")]
+    assert [(s.block, s.name) for s in of_texts(PLAIN, PLAIN, weighed).kept()] == [("input", "x"), ("part0", "y"), ("part1", "y")]
+    alone = of_texts(FORWARD, FORWARD)
+    assert not alone.trained
+    assert alone.kept() == ()
+
+
 def refused(*texts: str) -> str:
     with pytest.raises(InputError) as error:
         of_texts(*texts)
@@ -101,7 +112,9 @@ def test_what_cannot_be_chained_is_refused() -> None:
     assert "gives 0 results" in refused(PLAIN.replace("returns(y)\n", ""))
     assert "neither `y` nor `n`" in refused(PLAIN.replace("y = ", "z = ").replace("(y)", "(z)").replace("of=y", "of=z"))
     assert "is one of `y`" in refused(PLAIN + "z = x\nreturns(dy, gradient_of=z, by=x, at=dy)\n")
-    assert "does not begin with one tensor" in refused(PLAIN.split("returns(2", maxsplit=1)[0])
+    another = "tensor(dz, tokens, hidden)\n" + PLAIN + "returns(2 * dz * x, gradient_of=y, by=x, at=dz)\n"
+    assert "does not begin with one tensor" in refused(another)
+    assert "no block of the chain reads what block 1" in refused(PLAIN, FORWARD)
     assert "no block of the chain reads" in refused(PLAIN.replace("y = ", "n = ").replace("(y)", "(n)").replace("of=y", "of=n"), PLAIN)
     assert "`x` of block 2, `part1` is given with `tokens` split over `tp`, `hidden` and taken with" in refused(SPLIT, PLAIN)
     assert "and taken with `tokens` split over `tp`, `hidden`" in refused(PLAIN, SPLIT)

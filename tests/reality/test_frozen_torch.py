@@ -133,6 +133,29 @@ def test_where_all_is_trained_more_is_sent(group: None) -> None:
             assert sum(e.bytes for e in step(text, frozen=False)[0]) > sum(e.bytes for e in step(text)[0])
 
 
+@pytest.mark.parametrize("passed", [0, 1, 2])
+def test_units_before_the_first_that_is_trained_are_not_gathered_for_backward(group: None, passed: int) -> None:
+    """A step with `freeze` gathers them, as its text says: that is more than FSDP sends, by what is frozen before all that is trained."""
+    model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False).requires_grad_(n >= passed) for n in range(UNITS)))
+    mesh = init_device_mesh("cpu", (DEVICES,), mesh_dim_names=("dp",))
+    module = WRAPS["fsdp"](model, mesh)
+    recorder = Recorder(axes_of_groups(mesh, ("dp",)))
+    with recorder:
+        recorder.take()
+        module(torch.randn(2, WIDTH)).square().sum().backward()
+    sent = Counter[str]()
+    for e in recorder.take():
+        sent[e.kind] += e.bytes
+    unit = 4 * WIDTH * WIDTH
+    assert sent == {"all_gather": unit * (2 * UNITS - passed), "reduce_scatter": unit * (UNITS - passed)}
+    found = derive(parse_strategy("fsdp * freeze"))
+    values = {"P": UNITS * WIDTH**2, "P_frozen": passed * WIDTH**2, "N": DEVICES, "A": 0, "U": 1, **WIDTHS, "b_frozen": 4}
+    own = {m.collective: Fraction(0) for m in found.messages.messages}
+    for m in found.messages.messages:
+        own[m.collective] += (evaluate(m.total, {name: Fraction(n) for name, n in values.items()}) or 0) * Fraction(DEVICES, DEVICES - 1)
+    assert own == {"all_gather": sent["all_gather"] + passed * unit, "reduce_scatter": sent["reduce_scatter"]}
+
+
 # What layers keep for backward where their matrices are frozen.
 
 SIZES = {"b": 2, "s": 5, "h": 12, "f": 20, "a": 3, "a_kv": 3, "d": 4, "r": 7}

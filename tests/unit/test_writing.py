@@ -90,10 +90,10 @@ SAYS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 #: Strategies of the catalogue that no configuration of a system says: what its file leaves to the program, or the system does not do.
 NEVER: dict[str, set[str]] = {
-    "torchtitan": {"zero1", "zero2", "zero_offload", "zeropp", "zero_r", "muon", "lora"},
-    "deepspeed": {"hsdp", "sp", "muon", "lora"},
-    "megatron": {"zero_offload", "zero_infinity", "zeropp", "lora"},
-    "accelerate": {"zeropp", "zero_r", "muon", "lora"},
+    "torchtitan": {"zero1", "zero2", "zero_offload", "zeropp", "zero_r", "muon", "lora", "freeze"},
+    "deepspeed": {"hsdp", "sp", "muon", "lora", "freeze"},
+    "megatron": {"zero_offload", "zero_infinity", "zeropp", "lora", "freeze"},
+    "accelerate": {"zeropp", "zero_r", "muon", "lora", "freeze"},
 }
 #: What is refused, with words of the reasons that have to be among the lines, and of the remedy.
 REFUSED: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
@@ -205,6 +205,7 @@ def test_what_a_system_never_says_is_refused_beside_anything(system: str) -> Non
         "zero_r": "zero_r",
         "muon": "ddp(4) * muon",
         "lora": "ddp(4) * lora",
+        "freeze": "ddp(4) * freeze",
     }
     for name in NEVER[system]:
         for more in ("", " * clip", " * accumulate(2)", " * accumulate(2) * clip"):

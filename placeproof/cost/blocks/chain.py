@@ -102,10 +102,10 @@ class _Part:
         return arg.name, results[0][1]
 
     def _seed(self) -> Tensor | None:
-        """The tensor of the header that backward begins with. What reads nothing of other blocks, and has no weights that are trained, has
-        no backward."""
+        """The tensor of the header that backward begins with. A block before which nothing is trained, and in which nothing is, has no
+        backward."""
         seeds = adjoints(self.program)
-        if not seeds and self.tensors.keys().isdisjoint(WIRES.values()):
+        if not seeds:
             return None
         for call in filter(None, map(_returned, self.lines)):
             if call.option("gradient_of") not in (None, self.given):

@@ -21,7 +21,7 @@ from placeproof.cost.blocks.recompute import AGAIN, computed_again, made_in_forw
 from placeproof.cost.blocks.tensors import INDEX_BYTES, Amount, Splits, exchanges, kept
 from placeproof.programs import POSITIONS, Program
 from placeproof.programs.ops import COLLECTIVES
-from placeproof.semantics.layouts.lines import BlockValue
+from placeproof.semantics.layouts.lines import BlockValue, lines
 
 __all__ = ["Layer", "SizedTensor", "Stored", "layer"]
 
@@ -70,6 +70,11 @@ class Layer:
 
     program: Program
     origins: Mapping[str, Origin]
+
+    @property
+    def trained(self) -> bool:
+        """Whether it has a backward: something in it is trained, or before it."""
+        return any(line.backward for line in lines(self.program))
 
     # Values.
 

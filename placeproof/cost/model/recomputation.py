@@ -79,6 +79,8 @@ def meaning(recompute: Recompute) -> str:
 def recomputed(plain: Layer, segment: Segment, words: tuple[str, ...]) -> tuple[Layer, tuple[str, ...]]:
     """The chain of a segment with its recomputation, and the masks that are drawn again in it, as ``block.value``."""
     repeated = str(segment.times) != "1"
+    if not plain.trained:
+        return plain, ()
     if "full" in words:
         if not repeated:
             return plain, ()

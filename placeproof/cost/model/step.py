@@ -22,6 +22,7 @@ from placeproof.core.strategy import (
     ELEMENTWISE,
     EXPERT_COPIES,
     EXPERTS,
+    FROZEN,
     MATRIX_COPIES,
     MATRIX_SUMS,
     NORM,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 #: What blocks say of themselves is left out: what forward keeps, and what goes from one to the next.
 _OF_BLOCKS = frozenset({Kind.SAVED, Kind.STREAM})
 #: Groups whose parameters are counted by themselves, in units as well.
-COUNTED = (NORM, ADAPTER, ADAPTER_SUMS, MATRIX_COPIES, MATRIX_SUMS, ELEMENTWISE)
+COUNTED = (NORM, ADAPTER, ADAPTER_SUMS, FROZEN, MATRIX_COPIES, MATRIX_SUMS, ELEMENTWISE)
 #: How what is kept of a layer gets to where it lies, and back.
 _MOVES = ("to_host", "to_device", "part", "all_gather")
 

@@ -288,6 +288,11 @@ def conventions(d: ModelDerivation) -> list[str]:
             "what is frozen has no gradient and no optimizer state, and takes b_frozen bytes on average; what a layer unpacks of weights"
             " of few bits to compute is not counted, nor is dropout before adapters; the gradient of what the first layer reads is computed"
         )
+    if any(p.repeats and not p.layer.trained for p in d.parts):
+        lines.append(
+            "layers before which nothing is trained have no backward; their weights are gathered for it all the same, and stages hand on"
+            " gradients, as the step says"
+        )
     if dict(d.linked.step.reference).get("optimizer") == "orthogonal":
         lines += directions(d)
     if dict(d.linked.step.reference).get("optimizer") == "factored":

@@ -223,8 +223,9 @@ def breaches(block: Block, results: Sequence[Result], frozen: Collection[str] = 
     if given in plain[0].reads:
         yield bad(text=f"what it gives is computed from `{given}`, the gradient that comes in", place=plain[0].call.place)
     counted = Counter(r.by for r in gradients)
+    through = bool(gradients) or not {*contract.weights} <= {*frozen}  # else nothing is trained, and `misfits` says of nothing before it
     for name in (*contract.weights, *contract.reads):
-        if counted[name] != (name not in frozen):
+        if counted[name] != (name not in frozen and (through or name in contract.weights)):
             times = "no" if not counted[name] else f"{counted[name]} times a"
             yield bad(text=f"it gives {times} gradient by `{name}`, which it {'has' if name in contract.weights else 'reads'}")
 
@@ -251,14 +252,16 @@ def misfits(linked: Linked, results: Mapping[str, Sequence[Result]]) -> Iterator
     for producer, consumer in dict.fromkeys(_neighbours(linked)):
         wire = contracts[producer].gives
         forward = next(r for r in results[producer] if not r.call.option("by"))
-        backward = next(r for r in results[consumer] if r.by == wire)
+        backward = next((r for r in results[consumer] if r.by == wire), None)
         read, given = contracts[consumer].reads[wire], contracts[producer].given
         if not _fits(forward, read):
             text = f"it gives `{wire}` {in_words(_lies(forward))}, and `{consumer}` reads it {in_words(read)}{_counted(forward, read)}"
             yield Breach(block=producer, text=text, place=forward.call.place)
-        if given is None and not any(r.call.option("by") for r in results[producer]) and not contracts[producer].reads:
-            continue  # nothing before it is trained
-        if given is None or not _fits(backward, given):
+        if given is None and not any(r.call.option("by") for r in results[producer]):
+            continue  # nothing in it or before it is trained
+        if backward is None:
+            yield Breach(block=consumer, text=f"it gives no gradient by `{wire}`, and `{producer}` has something to train, or before it")
+        elif given is None or not _fits(backward, given):
             wanted = "takes no gradient" if given is None else f"takes it {in_words(given)}{_counted(backward, given)}"
             text = f"it gives the gradient by `{wire}` {in_words(_lies(backward))}, and `{producer}` {wanted}"
             yield Breach(block=consumer, text=text, place=backward.call.place)

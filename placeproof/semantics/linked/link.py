@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from placeproof.core.diagnostics import refuse
+from placeproof.core.diagnostics import InputError, refuse
 from placeproof.core.strategy import (
     ADAPTER,
     ADAPTER_SUMS,
@@ -20,6 +20,7 @@ from placeproof.core.strategy import (
     ELEMENTWISE,
     EXPERT,
     EXPERT_COPIES,
+    FROZEN,
     MATRIX,
     MATRIX_COPIES,
     MATRIX_SUMS,
@@ -32,6 +33,7 @@ from placeproof.models import Block, Model, Segment, shared_by_segments
 from placeproof.models.adapters import SIZE, adapted, adapters, targets
 from placeproof.models.expressions import Amount, Expression, expression
 from placeproof.models.family import ROUTER
+from placeproof.models.freezing import PARTS, TRAINED, frozen
 from placeproof.models.programs import factors, rows_reached, weights
 from placeproof.programs.ir import Tensor
 from placeproof.semantics.blocks import Plan, combined, context_parallel, expert_parallel, lower_block, tensor_parallel
@@ -57,8 +59,11 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
     keeps = strategy.schedule
     if keeps.train == "adapters":
         model = adapted(model, targets(model, keeps.targets or "linear"), keeps.rank)
+    elif keeps.train == "part":
+        model = frozen(model, keeps.parts, keeps.layers)
     pipeline = any(a.splits.stages for a in strategy.axes)
-    tied = shared_by_segments(model.shared, model.segments) if pipeline and keeps.train is None else ()
+    untrained = {w for s in model.segments for b in s.blocks for w in b.frozen}
+    tied = tuple(w for w in shared_by_segments(model.shared, model.segments) if pipeline and w not in untrained)
     facts, plan = Facts(strategy), plan_of(strategy)
     lowered = {b.name: _lowered(b, plan) for b in {b.name: b for s in model.segments for b in s.blocks}.values()}
     weights_of = {(_kind(b, w.name, facts, tied), w.name in _summed(b, facts), _cut(w, facts)) for b in lowered.values() for w in b.weights}
@@ -93,9 +98,21 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
 
 
 def as_linked(model: Model, linked: Linked) -> Model:
-    """The model whose step a linked program says: with adapters where the blocks of the program have some."""
-    beside = adapters(tuple(linked.blocks.values()))
-    return adapted(model, beside, linked.values.get(SIZE)) if beside else model
+    """The model whose step a linked program says: with adapters where the blocks of the program have some, and with that frozen for which
+    it has other blocks."""
+    if beside := adapters(tuple(linked.blocks.values())):
+        return adapted(model, beside, linked.values.get(SIZE))
+    names = {block.name for s in model.segments for block in s.blocks}
+    if names >= linked.blocks.keys():
+        return model
+    for part in (None, *PARTS):
+        try:
+            found = frozen(model, part, linked.values.get(TRAINED))
+        except InputError:
+            continue  # it has nothing of that name, and its step is another one
+        if {b.name for s in found.segments for b in s.blocks} == linked.blocks.keys():
+            return found
+    return model
 
 
 def unlike(linked: Linked, model: Model) -> Iterator[Breach]:
@@ -138,6 +155,9 @@ def plan_of(strategy: Strategy) -> Plan:
 
 def _require_experts(model: Model, strategy: Strategy) -> None:
     facts = Facts(strategy)
+    if facts.experts and strategy.schedule.layers is not None:
+        message = f"experts of some layers are trained, those of others are not, and all lie over `{facts.experts[0]}`: that is not lowered"
+        refuse("PP122", message, help="leave `ep` out, or `layers`")
     axes, tokens = facts.experts, [a for a in facts.experts if strategy.axis(a).splits.tokens]
     if tokens and facts.sequence_parallel and facts.hidden not in axes:
         message = (
@@ -161,7 +181,7 @@ def _lowered(block: Block, plan: Plan) -> Block:
 def _require_sums(block: Block, facts: Facts) -> None:
     """Raise InputError where a step would sum, over an axis along which samples or tokens lie, a gradient that is no sum over it."""
     sums = partial(block.program)
-    for weight in (w for w in block.weights if facts.strategy.schedule.train is None or block.groups[w.name] == ADAPTER):
+    for weight in (w for w in block.weights if w.name not in block.frozen):
         for axis in (a.name for a in block.program.axes if a.name in facts.samples):
             split = any(axis == own for own, _ in weight.split)
             if axis not in sums.get(weight.name, ()) and not split:
@@ -202,6 +222,8 @@ def _kind(block: Block, weight: str, facts: Facts, tied: Sequence[str]) -> str:
         if block.groups[weight] == ADAPTER:
             return ADAPTER_SUMS if weight in _summed(block, facts) else ADAPTER
         return EXPERT if block.groups[weight] == EXPERT and facts.experts else ""
+    if weight in block.frozen:
+        return FROZEN
     copied = facts.hidden is not None and not any(w.name == weight and _cut(w, facts) for w in block.weights)
     if weight in tied:
         return TIED
@@ -231,7 +253,7 @@ def _require_matrices(model: Model, strategy: Strategy) -> None:
     if facts.whole_update and keeps.train == "adapters" and hidden is not None:
         message = f"which adapters lie in parts on `{hidden}`, to be gathered for an update of whole matrices, is not lowered"
         refuse("PP122", message, help=f"leave `{hidden}` out, or `muon`")
-    if not facts.whole_update or keeps.train is not None or not strategy.experts:
+    if not facts.whole_update or keeps.train == "adapters" or not strategy.experts:
         return
     for block in (b for s in model.segments for b in s.blocks):
         for weight in (w for w, group in block.groups.items() if group == EXPERT and not _in_matrices(block, w, facts)):

@@ -19,6 +19,7 @@ from placeproof.core.strategy import (
     EXPERT,
     EXPERT_COPIES,
     EXPERTS,
+    FROZEN,
     MATRICES,
     MATRIX,
     MATRIX_COPIES,
@@ -253,6 +254,7 @@ class Facts:
         """Parameter groups that are placed differently; (None,) when all lie alike."""
         apart = (*([EXPERT] if self.experts else []), *([TIED] if self.tied else []))
         apart += tuple(group for group in (COPIES, EXPERT_COPIES) if group in self.copies)
+        apart += (FROZEN,) if self.strategy.schedule.train == "part" else ()
         whole, adapters = self.whole_update, self.strategy.schedule.train == "adapters"
         if whole and self.linked and not adapters:
             named = (MATRIX_SUMS in self.summed_with_norms, MATRIX_COPIES in self.copies, True, NORM in self.summed_with_norms)
@@ -268,7 +270,8 @@ class Facts:
     @cached_property
     def frozen(self) -> tuple[str | None, ...]:
         """The groups that are not trained."""
-        return tuple(g for g in self.groups if g not in (ADAPTER, ADAPTER_SUMS)) if self.strategy.schedule.train == "adapters" else ()
+        adapters = self.strategy.schedule.train == "adapters"
+        return tuple(g for g in self.groups if (g not in (ADAPTER, ADAPTER_SUMS) if adapters else g == FROZEN))
 
     @cached_property
     def trained(self) -> tuple[str | None, ...]:

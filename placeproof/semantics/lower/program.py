@@ -18,6 +18,7 @@ from placeproof.core.strategy import (
     EXPERT,
     EXPERT_COPIES,
     EXPERTS,
+    FROZEN,
     MATRIX,
     MATRIX_COPIES,
     MATRIX_SUMS,
@@ -55,7 +56,8 @@ def lower(
         help = "say of which model, `--model mixtral-8x7b`, or keep each expert whole: `ep(experts=whole)`"
         refuse("PP122", message, help=help)
     if facts.frozen and facts.cut is not None:
-        message = f"which of the adapters lie in parts on `{facts.cut}`, which splits the hidden dimension, depends on the layers"
+        what = "adapters" if facts.strategy.schedule.train == "adapters" else "frozen parameters"
+        message = f"which of the {what} lie in parts on `{facts.cut}`, which splits the hidden dimension, depends on the layers"
         refuse("PP122", message, help=f"say of which model, `--model llama3-8b`, or leave `{facts.cut}` out")
     program = Program(
         name=strategy.name,
@@ -78,7 +80,7 @@ def _reference(strategy: Strategy) -> tuple[tuple[str, str], ...]:
 
 
 def _groups(facts: Facts) -> tuple[Group, ...]:
-    named = (NORM, EXPERT, EXPERT_COPIES, TIED, COPIES, ADAPTER, ADAPTER_SUMS, MATRIX_COPIES, MATRIX_SUMS, ELEMENTWISE)
+    named = (NORM, EXPERT, EXPERT_COPIES, TIED, COPIES, ADAPTER, ADAPTER_SUMS, FROZEN, MATRIX_COPIES, MATRIX_SUMS, ELEMENTWISE)
     apart = tuple(
         Group(
             name=group,
