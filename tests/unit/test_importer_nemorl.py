@@ -190,6 +190,14 @@ def test_what_makes_another_step_is_named() -> None:
     names = {MEGATRON + name for name in ("freeze_moe_router", "moe_router_load_balancing_type", "moe_router_bias_update_rate")}
     assert {one.name for one in read({**experts, "policy.model_name": "a/b"}).another_step} == names
     assert not read(experts).another_step
+    whole = {MEGATRON + "tensor_model_parallel_size": 1}
+    for model in ({"policy.model_name": "a/b", MEGATRON + "expert_model_parallel_size": 2}, {"policy.model_name": "Qwen/Qwen3-30B-A3B"}):
+        assert {one.name for one in read({**experts, **model}).another_step} == names
+        more = {**whole, **model}
+        routed = read({**experts, **more})
+        assert routed.expression.endswith(" * freeze(parts=router)")
+        assert {one.name for one in routed.another_step} == names - {MEGATRON + "freeze_moe_router"}
+        assert "freeze" not in read({**experts, **more, MEGATRON + "freeze_moe_router": False}).expression
     assert {one.name for one in read({**PLAIN, FSDP + "expert_parallel_size": 2}).another_step} == {"experts"}
     frozen = {**BY_MEGATRON, "policy.model_name": "a/b", MEGATRON + "peft": {"enabled": True, "dim": 8, "dropout": 0.1}}
     assert {one.name for one in read(frozen).another_step} == {MEGATRON + "peft.dropout"}

@@ -128,11 +128,12 @@ _OPEN = {"freeze_vision_tower", "freeze_multi_modal_projector"}
 OF_READERS = {
     "maxtext": ("cp", "precision", "ends"),
     "peft": ("few_bits", "names_nothing", "one_text", "is_lora"),
+    "llamafactory": ("whole_layers", "further_modules"),
     "verl": ("backend", "critic", "m", "said_size"),
     "automodel": ("adapters", "kind", "tp", "cp", "pp", "ep", "rep", "kept", "several", "types", "order", "update", "loss"),
     "nemorl": (
         *("program", "backend", "v2", "said_size", "tp", "cp", "pp", "ep", "rep", "m", "pairs", "prompts", "answers", "whole_batches"),
-        *("update", "dense", "frozen", "types"),
+        *("update", "dense", "routed", "frozen", "types"),
     ),
 }
 
@@ -417,11 +418,34 @@ def test_without_adapters_all_is_trained(system: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "layers", "unsaid"),
+    [
+        ("", 2, ["freeze_trainable_layers"]),
+        ("freeze_trainable_layers: 4\nfreeze_trainable_modules: all\nfreeze_extra_modules: \n", 4, []),
+        ("freeze_trainable_layers: 1\nfreeze_trainable_modules: [all]\n", 1, []),
+    ],
+)  # fmt: skip
+def test_layers_of_which_the_last_are_trained_alone(said: str, layers: int, unsaid: list[str]) -> None:
+    read = written(FACTORY + f"finetuning_type: freeze\n{said}", 8, "llamafactory")
+    assert read.expression.endswith(f" * freeze(parts=ends, layers={layers})")
+    assert read.precision is None
+    assert not read.another_step
+    assert [r.name for r in read.readings if r.name == "freeze_trainable_layers" and r.place is None] == unsaid
+    read.strategy()
+
+
+@pytest.mark.parametrize(
     ("system", "text", "line"),
     [
         ("transformers", TRL + "load_in_4bit: true\n", 4),
         ("transformers", TRL + "lora_r: 16\n", 4),
-        ("llamafactory", FACTORY + "finetuning_type: freeze\n", 7),
+        ("llamafactory", FACTORY + "finetuning_type: freeze\nfreeze_trainable_layers: -2\n", 8),
+        ("llamafactory", FACTORY + "finetuning_type: freeze\nfreeze_trainable_layers: 0\n", 8),
+        ("llamafactory", FACTORY + "finetuning_type: freeze\nfreeze_trainable_modules: mlp,self_attn\n", 8),
+        ("llamafactory", FACTORY + "finetuning_type: freeze\nfreeze_extra_modules: lm_head\n", 8),
+        ("llamafactory", FACTORY + "finetuning_type: freeze\nuse_dora: true\n", 8),
+        ("llamafactory", FACTORY + "finetuning_type: freeze\nquantization_bit: 4\n", 8),
+        ("llamafactory", FACTORY + "finetuning_type: freeze\nfreeze_language_model: true\n", 8),
         ("llamafactory", FACTORY + "finetuning_type: oft\n", 7),
         ("llamafactory", FACTORY + "use_llama_pro: true\n", 7),
         ("llamafactory", FACTORY + "finetuning_type: full\nuse_dora: true\n", 8),

@@ -15,6 +15,7 @@ from placeproof.importers.hydra import value
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "verl"
 ACTOR = "actor_rollout_ref.actor."
+ROUTERS = "actor_rollout_ref.model.override_config.moe_config.freeze_moe_router"
 MEGATRON = f"{ACTOR}megatron."
 LEAST = f"data.train_batch_size=256 {ACTOR}ppo_mini_batch_size=64 {ACTOR}ppo_micro_batch_size_per_gpu=2 algorithm.adv_estimator=grpo"
 
@@ -48,6 +49,12 @@ def read(more: str = "", world: int | None = None) -> Imported:
         ),
         (f"model_engine=megatron {ACTOR}megatron.tensor_model_parallel_size=8", "tp(tp=8) * sp(tp=8) * accumulate(microbatches=32) * clip"),
         (f"{ACTOR}strategy=megatron {ACTOR}optim.clip_grad=0", "zero1(dp=8) * accumulate(microbatches=4)"),
+        (f"{ACTOR}strategy=megatron +{ROUTERS}=True", "zero1(dp=8) * accumulate(microbatches=4) * clip * freeze(parts=router)"),
+        (f"{ACTOR}strategy=megatron +{ROUTERS}=False", "zero1(dp=8) * accumulate(microbatches=4) * clip"),
+        (
+            f"{ACTOR}strategy=megatron actor_rollout_ref.model.lora.rank=32 +{ROUTERS}=True",
+            "zero1(dp=8) * accumulate(microbatches=4) * clip * lora(rank=32)",
+        ),
         ("--config-name=ppo_megatron_trainer.yaml", "zero1(dp=8) * accumulate(microbatches=4) * clip"),
     ],
 )
@@ -73,6 +80,8 @@ def test_settings_decide_the_strategy(more: str, expression: str) -> None:
             "PP504",
             "experts of a device share an adapter",
         ),
+        (f"+{ROUTERS}=True", "PP504", "freezes routers under Megatron-LM alone"),
+        (f"{ACTOR}freeze_vision_tower=True", "PP504", "no model here has one"),
         ("actor_rollout_ref.model.lora_adapter_path=a", "PP504", "their own file says their rank"),
         (f"{ACTOR}strategy=megatron actor_rollout_ref.model.lora_rank=32", "PP504", "adapters under Megatron-LM"),
         (f"{ACTOR}ppo_mini_batch_size=512", "PP504", "is larger than the batch of 256"),
@@ -103,6 +112,12 @@ def test_what_is_refused_is_named(more: str, code: str, message: str) -> None:
         read(more)
     assert any(d.code == code and message in d.message for d in refused.value.diagnostics), [d.message for d in refused.value.diagnostics]
     assert all(d.help and d.place for d in refused.value.diagnostics)
+
+
+def test_frozen_routers_beside_tensor_parallelism_make_another_step() -> None:
+    found = read(f"{ACTOR}strategy=megatron {ACTOR}megatron.tensor_model_parallel_size=2 +{ROUTERS}=True")
+    assert "freeze" not in found.expression
+    assert {one.name for one in found.another_step} == {ROUTERS}
 
 
 def test_what_makes_another_step_is_named() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from placeproof.core.diagnostics import Problems
+from placeproof.importers.adapters import frozen
 from placeproof.importers.document import Document
 from placeproof.importers.imported import Imported, Role
 from placeproof.importers.meaning import together
@@ -27,7 +28,29 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     imported = built(run, _training(run), problems)
     if run.get("finetuning_type") == "lora":
         imported = adapted(run, imported, "finetuning_type", "lora_rank", "lora_target", every="all")
-    return replace(finished(run, imported, together("llamafactory", "transformers")), system="llamafactory")
+    elif run.get("finetuning_type") == "freeze":
+        imported = _frozen(run, imported)
+    facts = {
+        "whole_layers": _modules(run, "freeze_trainable_modules") == ["all"],
+        "further_modules": bool(_modules(run, "freeze_extra_modules")),
+    }
+    return replace(finished(run, imported, together("llamafactory", "transformers"), **facts), system="llamafactory")
+
+
+def _modules(run: Arguments, name: str) -> list[str]:
+    """The modules that a setting names, as a list or with commas between."""
+    said = run.get(name)
+    return [one.strip() for one in said.split(",") if one.strip()] if isinstance(said, str) else [*map(str, said or ())]
+
+
+def _frozen(run: Arguments, imported: Imported) -> Imported:
+    """Of the model's own parameters the last layers alone are trained (src/llamafactory/model/adapter.py, _setup_freeze_tuning)."""
+    run.say("finetuning_type", "the last layers are trained, and all else is frozen; in which types these lie is not said")
+    if run.said("freeze_trainable_layers"):
+        run.note("freeze_trainable_layers", "so many of the last layers are trained", Role.READ)
+    else:
+        run.unsaid["freeze_trainable_layers"] = "not said; the default"
+    return replace(frozen(imported, "ends", run.get("freeze_trainable_layers")), precision=None)
 
 
 def _training(run: Arguments) -> Training:

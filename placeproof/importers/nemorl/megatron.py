@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from placeproof.core.diagnostics import Problems
+from placeproof.importers.adapters import frozen
 from placeproof.importers.fields import Reader
 from placeproof.importers.imported import Imported
 from placeproof.importers.megatron.adapted import adapted
@@ -32,10 +33,12 @@ _SET: dict[str, Any] = {
 }  # fmt: skip
 
 
-def built(reader: Reader, step: Run, problems: Problems) -> Imported:
-    """The strategy."""
+def built(reader: Reader, step: Run, problems: Problems, *, routed: bool) -> Imported:
+    """The strategy. ``routed``: the model is known to have routers, and what of it is frozen lies whole on each device."""
     imported = read(_arguments(reader, step), reader.document, step.size, problems, "nemorl")
-    return adapted(reader, imported, MEGATRON + "peft.", "dim") if reader.get(MEGATRON + "peft.enabled") else imported
+    if reader.get(MEGATRON + "peft.enabled"):
+        return adapted(reader, imported, MEGATRON + "peft.", "dim")
+    return frozen(imported, "router") if routed and reader.get(MEGATRON + "freeze_moe_router") else imported
 
 
 def _arguments(reader: Reader, step: Run) -> Arguments:

@@ -85,12 +85,13 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     known.check()
     if problems.found:
         return Imported(system="nemorl", source=document.source, expression="", readings=())
-    imported = megatron.built(reader, step, problems) if backend == "megatron" else dtensor.built(reader, step)
+    on_megatron = backend == "megatron"
+    imported = megatron.built(reader, step, problems, routed=known["routed"]) if on_megatron else dtensor.built(reader, step)
     numbers = {"b": step.micro, "m": step.m}
     return replace(
         imported,
         source=document.source,
-        precision=imported.precision if backend == "megatron" else precision,
+        precision=imported.precision if on_megatron else precision,
         readings=_readings(known, imported.readings),
         numbers={name: Fraction(value) for name, value in numbers.items() if value is not None},
     )
@@ -232,6 +233,7 @@ def _facts(reader: Reader, program: str, backend: str, step: Run, said: int) -> 
     tp, cp = (reader.get(name) for name in (MEGATRON + "tensor_model_parallel_size", MEGATRON + "context_parallel_size"))
     if not on_megatron:
         tp, cp = (reader.get(DTENSOR + name) for name in _DEGREES[backend])
+    ep = reader.get(MEGATRON + "expert_model_parallel_size") if on_megatron else dtensor.sharers(reader)
     cut = program in _CUT
     return {
         "program": program,
@@ -242,7 +244,7 @@ def _facts(reader: Reader, program: str, backend: str, step: Run, said: int) -> 
         "tp": tp,
         "cp": cp,
         "pp": reader.get(MEGATRON + "pipeline_model_parallel_size") if on_megatron else 1,
-        "ep": reader.get(MEGATRON + "expert_model_parallel_size") if on_megatron else dtensor.sharers(reader),
+        "ep": ep,
         "rep": 1 if on_megatron else dtensor.replicas(reader),
         "m": step.m or 0,
         "pairs": 2 if program in _OF_PAIRS else 1,
@@ -250,14 +252,15 @@ def _facts(reader: Reader, program: str, backend: str, step: Run, said: int) -> 
         "answers": reader.get(f"{program}.num_generations_per_prompt") if cut else 1,
         "whole_batches": cut and not reader.get(f"{program}.async_{program}.enabled") and not reader.get("async_rl"),
         "update": str(reader.get(POLICY + "optimizer.name")).rpartition(".")[2],
-        "dense": on_megatron and _dense(reader.get(POLICY + "model_name")),
+        "dense": on_megatron and _experts(reader.get(POLICY + "model_name")) is False,
+        "routed": on_megatron and tp == 1 and (ep > 1 or bool(_experts(reader.get(POLICY + "model_name")))),
         "frozen": any((reader.get(MEGATRON + "freeze_config") or {}).values()),
     }
 
 
-def _dense(model: object) -> bool:
-    """Whether the model is known, and has no experts."""
-    return model in hub_names() and "experts" not in load(str(model)).dimensions
+def _experts(model: object) -> bool | None:
+    """Whether a model has experts, None where it is not known."""
+    return "experts" in load(str(model)).dimensions if model in hub_names() else None
 
 
 def _readings(known: Known, told: tuple[Reading, ...]) -> tuple[Reading, ...]:

@@ -34,7 +34,7 @@ TYPES = {
 SHARDS = "shards, gradients and Adam's state in fp32; gathered, computed and sent in 16 bits: `--precision fp32-adam` counts what is kept"
 WHOLE = "the program decides in which type the weights are held: with `dtype` or `torch_dtype` of float32 it is fp32-adam"
 #: Why no strategy is read where parameters are frozen.
-FROZEN = "some of the model's own parameters seem to be frozen, and no strategy here says what that holds and sends"
+FROZEN = "some of the model's own parameters seem to be frozen, and which ones is not read"
 #: From this likeness on an argument that is not known is taken for a slip of the pen.
 _NEAR = 0.85
 #: What names of arguments have that may decide how a step is laid out: one that is not known is refused.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from placeproof.core.diagnostics import Problems
+from placeproof.importers.adapters import frozen
 from placeproof.importers.fields import Reader
 from placeproof.importers.imported import Imported
 from placeproof.importers.megatron.adapted import adapted
@@ -26,6 +27,7 @@ _SAME = (
     *("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size"),
     *("expert_tensor_parallel_size", "use_megatron_fsdp"),
 )
+_ROUTERS = MODEL + "override_config.moe_config.freeze_moe_router"
 #: Tables of which every setting is one of Megatron's.
 _TABLES = tuple(
     (*table.rstrip(".").split("."),)
@@ -42,7 +44,8 @@ def built(run: Reader, step: Run, m: int | None, problems: Problems) -> Imported
     """The strategy. ``m``: micro-batches of a step, None where they are open."""
     imported = read(_arguments(run, step, m), run.document, step.size, problems, "verl")
     if not run.get(MODEL + "lora.rank"):
-        return imported
+        apart = run.get(_ROUTERS) and run.get(MEGATRON + "tensor_model_parallel_size") == 1
+        return frozen(imported, "router") if apart else imported
     return adapted(run, imported, MODEL + "lora.", "rank", apart=run.get(MODEL + "lora.type") == "canonical_lora")
 
 
