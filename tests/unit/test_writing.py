@@ -90,10 +90,10 @@ SAYS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 #: Strategies of the catalogue that no configuration of a system says: what its file leaves to the program, or the system does not do.
 NEVER: dict[str, set[str]] = {
-    "torchtitan": {"zero1", "zero2", "zero_offload", "zeropp", "zero_r", "muon", "lora", "freeze"},
-    "deepspeed": {"hsdp", "sp", "muon", "lora", "freeze"},
-    "megatron": {"zero_offload", "zero_infinity", "zeropp", "lora", "freeze"},
-    "accelerate": {"zeropp", "zero_r", "muon", "lora", "freeze"},
+    "torchtitan": {"zero1", "zero2", "zero_offload", "zeropp", "zero_r", "muon", "lora", "freeze", "adafactor"},
+    "deepspeed": {"hsdp", "sp", "muon", "lora", "freeze", "adafactor"},
+    "megatron": {"zero_offload", "zero_infinity", "zeropp", "lora", "freeze", "adafactor"},
+    "accelerate": {"zeropp", "zero_r", "muon", "lora", "freeze", "adafactor"},
 }
 #: What is refused, with words of the reasons that have to be among the lines, and of the remedy.
 REFUSED: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
@@ -204,6 +204,7 @@ def test_what_a_system_never_says_is_refused_beside_anything(system: str) -> Non
         "sp": "sp",
         "zero_r": "zero_r",
         "muon": "ddp(4) * muon",
+        "adafactor": "ddp(4) * adafactor",
         "lora": "ddp(4) * lora",
         "freeze": "ddp(4) * freeze",
     }
