@@ -40,6 +40,7 @@ DEGREES = {
     "lora": "lora(rank=8)",
     "freeze": "freeze(parts=ends)",
     "muon": "muon",
+    "adafactor": "adafactor",
 }
 #: Strategies that place states on the axis dp.
 ON_DP = {"ddp", "fsdp", "zero1", "zero2", "zero3", "zeropp", "zero_infinity", "zero_offload"}

@@ -24,6 +24,8 @@ UPDATED = (
     "zero1 * muon(owned)",
     "zero3 * muon",
 )
+#: Where the second moment of matrices is in factors, which every device has.
+FACTORED = ("ddp * adafactor", "zero1 * adafactor", "zero1 * adafactor(owned)", "zero3 * adafactor")
 #: Strategies on one axis that splits what is computed.
 MODEL = ("tp", "tp * sp", "tp * checkpoint", "tp * sp * checkpoint", "tp * zero_r")
 #: Pipelines whose devices keep no more activations with more stages.
@@ -74,6 +76,22 @@ memory_shrinks_with_devices_that_have_samples.control(
     "it halves with twice as many",
     lambda N: 2 * derived("zero3").memory("peak").where(N=2 * N) <= derived("zero3").memory("peak"),
     refuted_at={"P": 1, "N": 1, "b_theta": 1, "b_g": 1, "b_omega": 1, "U": 1, "A": 1, "b_a": 1, "m": 1},
+)
+
+
+@theorem(expect=Proved(), cite="shazeer2018adafactor")
+def traffic_grows_and_memory_shrinks_beside_factors(
+    P: NonNegative, N: Degree, rho: NonNegative, b_theta: NonNegative, b_g: NonNegative, b_s: NonNegative, n_u: NonNegative,
+    b_master: NonNegative, b_nu: NonNegative, U: Real, A: Real, b_a: Real,
+):  # fmt: skip
+    """With Adafactor, too, a device sends at least as much with one device more, and its peak does not grow."""
+    return [*map(grows, FACTORED), *map(shrinks, FACTORED)]
+
+
+traffic_grows_and_memory_shrinks_beside_factors.control(
+    "what the optimizer holds halves with twice as many",
+    lambda N: 2 * derived("zero1 * adafactor").memory("optimizer").where(N=2 * N) <= derived("zero1 * adafactor").memory("optimizer"),
+    refuted_at={"P": 1, "N": 1, "rho": 1, "b_master": 1, "b_nu": 1},
 )
 
 
