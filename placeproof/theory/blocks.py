@@ -92,15 +92,19 @@ def block(name: str, **widths: int) -> BlockCosts:
 
 def wrong(*names: str | Program, runs: bool = False) -> Term:
     """How many of some blocks, by name or as programs, are not proved to compute the gradients of what they compute, on one device and on
-    several alike; and how many of some steps, as programs, to train what one device trains. With ``runs``, in how many blocks a small run
+    several alike; and of how many of some steps, as programs, an obligation is not proved. With ``runs``, in how many blocks a small run
     in exact arithmetic differs. Raises StatementError for another name."""
-    from placeproof.semantics.judge.verdict import judge
-
     programs = [one if isinstance(one, Program) else named_block(one) for one in names]
-    number = sum(_differs(one) if runs else judge(one).word != "proved" for one in programs)
+    number = sum(_differs(one) if runs else not _proved(one) for one in programs)
     label = f"wrong({', '.join(one.name for one in programs) if len(programs) < 10 else f'{len(programs)} programs'})"
     text = "\n".join(map(render, programs))
     return taken(term(number).expr, label, f"{label}, {runs=}, of\n{text}", "program")
+
+
+def _proved(program: Program) -> bool:
+    from placeproof.semantics.judge.verdict import all_obligations_hold, judge
+
+    return judge(program).word == "proved" if program.tensors else all_obligations_hold(program)
 
 
 def _differs(program: Program) -> bool:

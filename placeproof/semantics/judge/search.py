@@ -22,8 +22,9 @@ from placeproof.semantics.searched import Searched, in_words
 MOST_DEVICES = 12
 SECONDS = 20.0
 SEEDS = (1, 2, 3)
-#: The most digits of the numbers of a counterexample, together.
+#: The most digits of the numbers of a counterexample, together; and how long those of a first step are that are short enough.
 LONGEST = 12_000
+SHORT = 100 + 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +177,7 @@ def legible(program: Resolved, counterexample: RefutingRun) -> RefutingRun | Non
                 continue
             if what is not None and _length(what) < (LONGEST if best is None else _length(best.what)):
                 best = RefutingRun(setup=setup, what=what)
-            if isinstance(what, Fault):
+            if best is not None and _length(best.what) <= SHORT:
                 break
         if best is not None:
             return best

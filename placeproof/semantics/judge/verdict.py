@@ -94,14 +94,20 @@ def provable(
     program: Program, *, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = (), budget: Budget | None = None
 ) -> bool:
     """Whether a step is proved, and runs confirm it; where it is not, nothing is looked for. Raises as :func:`judge` does."""
+    options = Options(without=without | frozenset(program.without), ranges=ranges)
+    return all_obligations_hold(program, options, budget) and (
+        judge(program, without=without, ranges=ranges, budget=budget).word == "proved"
+    )
+
+
+def all_obligations_hold(program: Program, options: Options | None = None, budget: Budget | None = None) -> bool:
+    """Whether every obligation of a step is proved. No run confirms it: that takes longer than the proof. Raises InputError."""
     try:
-        encoding = encode(resolve(program), Options(without=without | frozenset(program.without), ranges=ranges))
+        encoding = encode(resolve(program), options or Options(without=frozenset(program.without)))
     except NoMeaningError:
         return False
     telling = sorted(encoding.obligations, key=lambda o: (GRADIENT, INVARIANT, CONSISTENCY).index(o.condition))
-    if not all(_settled(o, budget).word == "proved" for o in telling):
-        return False
-    return judge(program, without=without, ranges=ranges, budget=budget).word == "proved"
+    return all(_settled(o, budget).word == "proved" for o in telling)
 
 
 def _unsaid(program: Resolved, options: Options, missing: NoMeaningError) -> Judged:

@@ -24,8 +24,9 @@ from placeproof.theory.units import unit
 #: How far from its start a statement by induction is computed that was not proved, and with how many values of its other parameters.
 NUMBERS = (*range(12), 16, 24, 32, 64, 100, 128)
 DRAWN = 12
-#: Points at which a proved theorem is evaluated, and the most that are drawn to find one at which something fails.
+#: Points at which a proved theorem is evaluated, the fewest of one with many goals, and the most that are drawn to find one.
 SAMPLES = 100
+FEWEST = 20
 TRIES = 20_000
 
 
@@ -247,10 +248,10 @@ def _word(verdict: Verdict) -> str:
 
 
 def sampled(theorem: Theorem, statement: Holds | ByInduction, wanted: int = SAMPLES) -> Check:
-    """A proved statement holds at random exact points, as many as are ``wanted``."""
+    """A proved statement holds at random exact points, at which as many goals are evaluated as are ``wanted``, each at some."""
     name, tried = "exact arithmetic", 0
     parts = claims(theorem, statement)
-    wanted = wanted if theorem.domains else 1
+    wanted = max(FEWEST, wanted // len(parts)) if theorem.domains else 1
     for values, table in Sampler(theorem, statement).points(3, TRIES):
         what = fails(parts, values, table)
         if what is not None:
