@@ -340,6 +340,70 @@ def hybrid_root(v: Values) -> Weights:
     yield from head(v, v["hidden_size"])
 
 
+def gemma4_layers(v: Values) -> Values:
+    """The kinds of Gemma 4's layers: every sixth sees all tokens where the file lists none, and the last one always."""
+    every = ["sliding_attention" if (number + 1) % 6 else "full_attention" for number in range(v["num_hidden_layers"])]
+    return {"layer_types": [*(v["layer_types"] or every)[:-1], "full_attention"]}
+
+
+def _reuses(v: Values, number: int) -> bool:
+    """Whether a layer of Gemma 4 has the keys and values of an earlier one."""
+    return bool(number >= v["num_hidden_layers"] - v["num_kv_shared_layers"])
+
+
+def gemma4_attention(v: Values, number: int) -> Weights:
+    """models/gemma4/modeling_gemma4.py:Gemma4TextAttention. Layers that see all tokens have heads of another width, and may have other
+    heads of keys, which may be the values, too."""
+    full, hidden, bias = v["layer_types"][number] == "full_attention", v["hidden_size"], v["attention_bias"]
+    same = full and v["attention_k_eq_v"]
+    width = v["global_head_dim"] if full else v["head_dim"]
+    keys = width * ((same and v["num_global_key_value_heads"]) or v["num_key_value_heads"])
+    yield from linear("self_attn.q_proj", hidden, v["num_attention_heads"] * width, OUTPUT, bias=bias)
+    yield from norm("self_attn.q_norm", width)
+    if not _reuses(v, number):
+        yield from norm("self_attn.k_norm", width)
+        yield from linear("self_attn.k_proj", hidden, keys, OUTPUT, bias=bias)
+        if not same:
+            yield from linear("self_attn.v_proj", hidden, keys, OUTPUT, bias=bias)
+    yield from linear("self_attn.o_proj", v["num_attention_heads"] * width, hidden, INPUT, bias=bias)
+
+
+def gemma4_mlp(v: Values, number: int) -> Weights:
+    """Twice as wide, if that is said, in layers that have the keys and values of another."""
+    wide = v["use_double_wide_mlp"] and _reuses(v, number)
+    yield from gated("mlp", v["hidden_size"], v["intermediate_size"] * (2 if wide else 1))
+
+
+def gemma4_besides(v: Values, number: int) -> Weights:
+    """Of a layer what it adds of a table of its own for each token, and experts beside the feed-forward network, each if that is said."""
+    hidden, narrow = v["hidden_size"], v["hidden_size_per_layer_input"]
+    if narrow:
+        yield from linear("per_layer_input_gate", hidden, narrow, WHOLE)
+        yield from linear("per_layer_projection", narrow, hidden, WHOLE)
+        yield from norm("post_per_layer_input_norm", hidden)
+    if v["enable_moe_block"]:
+        yield Weight(name="router.scale", shape=(hidden,))
+        yield Weight(name="router.per_expert_scale", shape=(v["num_experts"],))
+        yield from linear("router.proj", hidden, v["num_experts"], WHOLE)
+        for weight in experts(v, number):
+            yield replace(weight, name=weight.name.removeprefix("mlp."))
+        for name in ("post_feedforward_layernorm_1", "post_feedforward_layernorm_2", "pre_feedforward_layernorm_2"):
+            yield from norm(name, hidden)
+
+
+def gemma4_root(v: Values) -> Weights:
+    """models/gemma4/modeling_gemma4.py:Gemma4ForCausalLM: one table holds what is added of tokens in all layers."""
+    hidden, narrow = v["hidden_size"], v["hidden_size_per_layer_input"]
+    yield from embedding("model.embed_tokens", v["vocab_size"], hidden)
+    yield from norm("model.norm", hidden)
+    if narrow:
+        every = v["num_hidden_layers"] * narrow
+        yield from embedding("model.embed_tokens_per_layer", v["vocab_size_per_layer_input"], every)
+        yield from linear("model.per_layer_model_projection", hidden, every, WHOLE)
+        yield from norm("model.per_layer_projection_norm", narrow)
+    yield from head(v, hidden)
+
+
 def llama_root(v: Values) -> Weights:
     """What a model of Llama's kind has outside its layers."""
     yield from embedding("model.embed_tokens", v["vocab_size"], v["hidden_size"])
@@ -549,6 +613,12 @@ def gemma_buffers(v: Values) -> Mapping[str, int]:
 def correction_buffers(v: Values) -> Mapping[str, int]:
     """The correction biases of the routers."""
     return {"dtype": _experts(v)[1] * sum(is_sparse(v, number) for number in range(v["num_hidden_layers"]))}
+
+
+def gemma4_buffers(v: Values) -> Mapping[str, int]:
+    """What embeddings and layers are multiplied by; what heads of another width have more frequencies."""
+    more = 2 * (-(-v["global_head_dim"] // 2) - -(-v["head_dim"] // 2))
+    return {"dtype": v["num_hidden_layers"] + 1 + bool(v["hidden_size_per_layer_input"]), "float32": more}
 
 
 def hybrid_buffers(v: Values) -> Mapping[str, int]:

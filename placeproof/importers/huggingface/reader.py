@@ -29,7 +29,7 @@ _FLAT = ("qwen2_vl", "qwen2_5_vl")
 #: Whether models of text and images tie their embedding if they do not say.
 _TIED_UNSAID = {
     **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "llama4"), False),
-    "gemma3": True,
+    **dict.fromkeys(("gemma3", "gemma4"), True),
 }
 #: More layers than any model has; a slip of the hand must not fill the memory with units.
 MOST_LAYERS = 10_000
@@ -251,9 +251,21 @@ def _check(document: Document, family: Family, names: dict[str, str], values: Va
     for setting in family.settings:
         if setting.kind in ("texts", "letters") and layers and (listed := values.get(setting.name)) is not None:
             _check_list(setting, listed, layers, refuse)
-    if "hybrid_override_pattern" in values and not (values["hybrid_override_pattern"] or values.get("layers_block_type")):
+    if values.get("enable_moe_block"):
+        for name in ("num_experts", "moe_intermediate_size"):
+            if values.get(name) is None:
+                refuse(name, f"`{name}` is not said, and layers have experts: `enable_moe_block`", "say it, or leave experts out")
+    if shared := values.get("num_kv_shared_layers"):
+        kinds = family.fill(values)["layer_types"] if layers and "layer_types" in values else []
+        if {*kinds[: max(0, len(kinds) - shared)]} != {*kinds}:
+            message = f"the last {shared} layers take keys and values of earlier ones, and of some kind there is no earlier layer"
+            refuse("num_kv_shared_layers", message, "have fewer such layers")
+    if "per_layer_config" in document.data and "global_head_dim" in values:
+        message = "`per_layer_config` says sizes of single layers, which are not read"
+        refuse("per_layer_config", message, "leave it out, and write `global_head_dim` and `num_global_key_value_heads`")
+    if "layers_block_type" in values and not (values["layers_block_type"] or values.get("hybrid_override_pattern", True)):
         help = "transformers would silently take four layers of its own"
-        refuse("hybrid_override_pattern", "neither `hybrid_override_pattern` nor `layers_block_type` says what layers there are", help)
+        refuse("model_type", "neither `hybrid_override_pattern` nor `layers_block_type` says what layers there are", help)
     _check_class(document, problems)
     for name, kind in _OTHER_NUMBERS.items():
         value = document.data.get(name)

@@ -54,7 +54,12 @@ def buffers(document: Document, family: Family, values: Values) -> tuple[tuple[s
     counts = dict(family.buffers(values))
     if family.turned:
         tables = [document.data, *(t for name in ("rope_parameters", "rope_scaling") if isinstance(t := document.data.get(name), dict))]
+        kinds = [t for table in tables[1:] for t in table.values() if isinstance(t, dict)]
         parts = [table["partial_rotary_factor"] for table in tables if "partial_rotary_factor" in table]
+        if any(
+            _scaling(table) != "proportional" and (_scaling(table) not in _SCALED or "partial_rotary_factor" in table) for table in kinds
+        ):
+            return None
         if any(_scaling(table) not in _SCALED for table in tables) or (parts and not family.partial):
             return None
         if "rotary_dim" in document.data and family.partial:  # an older word for it
