@@ -26,9 +26,14 @@ def costs(text):
     return derived(text)
 
 
-def trained(text, parameters, adapters):
-    """The parameters that are trained: all of them, or adapters alone."""
-    return adapters if "lora" in text else parameters
+def trained(text, parameters, adapters, frozen):
+    """The parameters that are trained: all of them, adapters alone, or all but those that are frozen."""
+    return adapters if "lora" in text else parameters - frozen if "freeze" in text else parameters
+
+
+def updated(text, b_omega, b_master, b_nu, rho):
+    """Bytes of optimizer state for each parameter that is trained: Adafactor's are sums along rows and columns beside a wide copy."""
+    return b_master + b_nu * rho if "adafactor" in text else b_omega
 
 
 def on_one(amount, **more):
@@ -63,6 +68,7 @@ every_composition_has_costs.control("of a strategy that there is not", lambda: r
 def one_device_holds_all(
     P: Real,
     P_adapter: Real,
+    P_frozen: Real,
     L: Real,
     b: Real["sequence"],
     s: Real["token / sequence"],
@@ -70,6 +76,9 @@ def one_device_holds_all(
     b_theta: Real,
     b_g: Real,
     b_omega: Real,
+    b_master: Real,
+    b_nu: Real,
+    rho: Real,
     b_frozen: Real,
     b_a: Real,
 ):
@@ -77,8 +86,8 @@ def one_device_holds_all(
     that are put on the host come on top. What is held undivided is that, on any number of devices. What is frozen has parameters alone."""
     goals = []
     for text in every():
-        own = trained(text, P, P_adapter)
-        whole = own * (b_theta + b_g + b_omega) + (P - own) * b_frozen
+        own = trained(text, P, P_adapter, P_frozen)
+        whole = own * (b_theta + b_g + updated(text, b_omega, b_master, b_nu, rho)) + (P - own) * b_frozen
         stored = L * b * s * h * b_a if "checkpoints=host" in text else 0
         goals += [on_one(costs(text).memory() + costs(text).memory("host")) == whole + stored, costs(text).undivided == whole]
     return holds(goals)
@@ -88,7 +97,8 @@ one_device_holds_all.control(
     "on the device",
     lambda P, b_theta, b_g, b_omega: on_one(costs("zero_offload").memory()) == P * (b_theta + b_g + b_omega),
     refuted_at={
-        "P": 1, "P_adapter": 0, "L": 1, "b": 1, "s": 1, "h": 1, "b_theta": 2, "b_g": 2, "b_omega": 12, "b_frozen": 2, "b_a": 2,
+        "P": 1, "P_adapter": 0, "P_frozen": 0, "L": 1, "b": 1, "s": 1, "h": 1, "b_theta": 2, "b_g": 2, "b_omega": 12, "b_master": 4,
+        "b_nu": 4, "rho": 1, "b_frozen": 2, "b_a": 2,
     },
 )  # fmt: skip
 
@@ -133,21 +143,43 @@ one_device_keeps_what_one_micro_batch_has.control(
     expect=Proved(), cite=("ren2021offload", "rajbhandari2021infinity"),
     skip={"dimensions": "4 bytes of a gradient for each parameter are written as 4"},
 )  # fmt: skip
-def hosts_are_asked_for_half_more(b_g: Real, P: Real, P_adapter: Real, b_theta: Real, b_omega: Real, b_frozen: Real):
+def hosts_are_asked_for_half_more(
+    b_g: Real,
+    P: Real,
+    P_adapter: Real,
+    P_frozen: Real,
+    b_theta: Real,
+    b_omega: Real,
+    b_master: Real,
+    b_nu: Real,
+    rho: Real,
+    b_frozen: Real,
+):
     """Of a host DeepSpeed asks for 3/2 of the model states that it holds, in which a gradient takes 4 bytes at least, and exists wherever
     optimizer state does: of every composition with offload, here on one device."""
     goals = []
     for text in every():
         if "offload" in text or "infinity" in text:
             held, asked = (on_one(costs(text).memory(key)) for key in ("host", "host_asked"))
-            goals += [2 * asked == 3 * (held + trained(text, P, P_adapter) * (maximum(4, b_g) - b_g))]
+            goals += [2 * asked == 3 * (held + trained(text, P, P_adapter, P_frozen) * (maximum(4, b_g) - b_g))]
     return holds(goals)
 
 
 hosts_are_asked_for_half_more.control(
     "for what they hold",
     lambda: on_one(costs("zero_offload").memory("host_asked")) == on_one(costs("zero_offload").memory("host")),
-    refuted_at={"P": 1, "P_adapter": 0, "b_theta": 2, "b_g": 4, "b_omega": 12, "b_frozen": 2},
+    refuted_at={
+        "P": 1,
+        "P_adapter": 0,
+        "P_frozen": 0,
+        "b_theta": 2,
+        "b_g": 4,
+        "b_omega": 12,
+        "b_master": 4,
+        "b_nu": 4,
+        "rho": 1,
+        "b_frozen": 2,
+    },
 )
 
 

@@ -20,6 +20,8 @@ TOLD = (
     " again, for buffers"
 )
 _WIDE = 4
+#: Widths of what is there once for each parameter that is updated.
+_UPDATED = ("b_omega", "b_master")
 
 
 def asked(amount: sympy.Expr) -> sympy.Expr:
@@ -29,8 +31,8 @@ def asked(amount: sympy.Expr) -> sympy.Expr:
     """
     import sympy
 
-    b_theta, b_frozen, b_g, b_omega = (symbol(name) for name in ("b_theta", "b_frozen", "b_g", "b_omega"))
-    activations = amount.xreplace(dict.fromkeys((b_theta, b_frozen, b_g, b_omega), sympy.Integer(0)))
-    updated = sympy.diff(amount, b_omega)
+    b_g = symbol("b_g")
+    activations = amount.xreplace({symbol(name): sympy.Integer(0) for name in ("b_theta", "b_frozen", "b_g", "b_nu", *_UPDATED)})
+    updated = sympy.Add(*(sympy.diff(amount, symbol(name)) for name in _UPDATED))
     states = amount - activations - b_g * sympy.diff(amount, b_g) + sympy.Max(b_g, _WIDE) * updated
     return sympy.Rational(3, 2) * states + activations
