@@ -1,15 +1,31 @@
-"""What `--json` says is what it said: of the catalogue, of every model and of configurations. `snapshots.py` writes it anew."""
+"""What `--json` says is what it said: of the catalogue, of every model and of configurations; by day of some of each kind. `snapshots.py` writes it anew."""
 
 import json
+from collections.abc import Collection, Hashable
 
 import pytest
-from snapshots import STORED, commands, digests, document
+from samples import parts, sample
+from snapshots import HERE, STORED, commands, digests, document
+
+from placeproof.models import load
 
 KEPT = json.loads(STORED.read_text(encoding="utf-8"))
 COMMANDS = tuple(commands())
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def kinds(command: tuple[str, ...]) -> Collection[Hashable]:
+    """What is derived or proved: a strategy, alone or beside others; a family of models; a system's strategy."""
+    what, subject, *more = command
+    if "--model" in more:
+        return {(what, load(more[-1]).family)}
+    if "--from" not in more:
+        return {(what, part) for part in parts(subject)}
+    path = HERE / subject
+    expected = json.loads((path.parent / "expected.json").read_text(encoding="utf-8"))[path.name]
+    return {(path.parent.name, part) for part in parts(expected.get("expression", "refused"))}
+
+
+@pytest.mark.parametrize("command", sample(COMMANDS, kinds), ids=" ".join)
 def test_a_document_says_what_it_said(command: tuple[str, ...]) -> None:
     """If not, `python tests/helpers/snapshots.py FOLDER` at both commits and `diff -r` show where. List what is right in CHANGELOG."""
     said = document(command)
