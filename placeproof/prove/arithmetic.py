@@ -47,7 +47,7 @@ def outside(expr: sympy.Expr) -> sympy.Expr | None:
     return next((part for part in sympy.preorder_traversal(expr) if not said(part)), None)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def queries(claim: Claim) -> tuple[Query, ...]:
     """The questions that together decide a claim: hypotheses satisfiable, no division by zero, no counterexample."""
     script = _Script(claim)

@@ -1,4 +1,4 @@
-"""What `--json` says is what it said: of the catalogue, of every model and of configurations; by day of some of each kind. `snapshots.py` writes it anew."""
+"""What `--json` says is what it said, of the catalogue, models and configurations; by day of each kind. `snapshots.py` writes it anew."""
 
 import json
 from collections.abc import Collection, Hashable

@@ -238,7 +238,10 @@ def _other_word(theorem: Theorem, word: str, part: Claim | Induction, verdict: V
         return _word(decided(verdict.claim))
     narrower = _of_integers(theorem, part)
     said = _word(decided(narrower))
-    return said if said != "silent" or narrower == part else _word(_or_of_integers(theorem, part, decided))
+    if said != "silent" or narrower == part:
+        return said
+    wider = decided(part)
+    return _word(wider) if isinstance(wider, Proved) or _lies_within(theorem, wider) else said
 
 
 def _word(verdict: Verdict) -> str:
