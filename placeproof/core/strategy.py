@@ -72,10 +72,11 @@ class Realisation:
     go round a "ring", are all-gathered ("gather"), or heads and tokens change places ("ulysses"). ``experts``: where an axis splits the
     hidden dimension, experts are "split" like other matrices, or each is "whole". ``clip``: gradients are scaled by a function of their
     "global_norm", on one device as well. ``update``: what the update reads of whole matrices, as a program's ``reference(optimizer=...)``
-    says it; ``matrices``: what it reads is "gathered" for it, or "reduced", where sums are enough, or matrices are "owned" by one device
-    each. ``train``: "adapters" are trained, and all other parameters are frozen; or "part" of the model's own. ``rank``: the inner
-    dimension of a model's adapters; ``targets``: beside which matrices of its layers they stand. ``parts``: what of a model is frozen;
-    ``layers``: so many of its last layers are trained, and nothing before them. ``gather_width``, ``reduce_width``: symbols of quantised
+    says it; ``matrices``: what it reads is "gathered" for it, or "reduced", where sums are enough, or "exchanged" between parts and
+    owners of whole matrices, or matrices are "owned" by one device each. ``train``: "adapters" are trained, and all other parameters are
+    frozen; or "part" of the model's own. ``rank``: the inner dimension of a model's adapters; ``targets``: beside which matrices of its
+    layers they stand. ``parts``: what of a model is frozen; ``layers``: so many of its last layers are trained, and nothing before
+    them. ``gather_width``, ``reduce_width``: symbols of quantised
     bytes a parameter.
     """
 

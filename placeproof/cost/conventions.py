@@ -66,6 +66,8 @@ def _about_blocks(d: Derivation) -> Iterator[str]:
         yield "Muon keeps a momentum and no variance: `--precision mixed-muon`; what is updated element by element is taken to be as wide"
         yield "buffers of directions (Newton-Schulz iterations), but for a matrix and its direction, are not counted"
         yield "the arithmetic of directions is not counted until a model is given"
+        if any(c.op == "all_to_all" and c.option("order") for c in d.program.calls):
+            yield "owners of whole matrices are taken to have equal parts of each unit"
     if dict(d.program.reference).get("optimizer") == "factored":
         yield (
             "Adafactor keeps b_master bytes of each element, and of a matrix b_nu bytes of each row and column, which every device has that"

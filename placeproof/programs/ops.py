@@ -63,9 +63,10 @@ _OPS = (
        doc="combine over the axes, and leave each device its own part"),
     Op(name="all_gather", operands=("x",), axes=Axes.SOME, collective=True,
        doc="collect the parts of all devices, everywhere"),
-    Op(name="all_to_all", operands=("x",), axes=Axes.SOME, options=(_DIM,), collective=True,
+    Op(name="all_to_all", operands=("x",), axes=Axes.SOME, options=(_DIM, ("order", ("blocked", "matrices"))), collective=True,
        doc='send part j to device j: exchange which dimension is split. Over several axes `dim` '
-       'names one for all, or one each: `dim="batch tokens"`'),
+       'names one for all, or one each: `dim="batch tokens"`. Of states, `order=matrices` makes whole matrices of parts, one owner '
+       "each, and `order=blocked` parts of these again"),
     Op(name="shift", operands=("x",), axes=Axes.ONE, options=(("by", ("1", "-1")),), collective=True,
        doc="what the device before it along the axis has; the first has what the last had (`by=-1`: the other way round)"),
     Op(name="broadcast", operands=("x",), axes=Axes.SOME, options=(("root", ()),), collective=True,

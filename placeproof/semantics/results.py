@@ -94,6 +94,12 @@ def _momentum(_call: Call, operands: tuple[Value, ...], _program: Program) -> Va
     return replace(gradients, kind=Kind.MOMENTUM, pieces=pieces, host=optimizer.host).wide("")
 
 
+def _exchanged(call: Call, operands: tuple[Value, ...], program: Program) -> Value:
+    """Parts; of states, whole matrices where these are exchanged."""
+    whole = program.factors(*call.axes) if call.option("order") == "matrices" else ()
+    return replace(operands[0], pieces=tuple(replace(piece, whole=whole) for piece in operands[0].pieces))
+
+
 def _line_sums(_call: Call, operands: tuple[Value, ...], program: Program) -> Value:
     pieces = tuple(line_sums(piece, program) for piece in operands[0].pieces)
     return replace(operands[0], kind=Kind.SUMS, pieces=pieces).wide("")
@@ -155,7 +161,8 @@ RESULTS: Mapping[str, Rule] = {conversion.op: _laid(conversion.after) for conver
     **dict.fromkeys(("quantize", "cast"), _narrowed),
     **dict.fromkeys(("statistics", "tensor_norms", "tokens", "square_norm", "found_inf"), _number),
     **dict.fromkeys(("sqrt", "clip_factor", "rescale", "random", "min", "max"), _number),
-    **dict.fromkeys(("all_to_all", "send", "tied_reduce", "start", "wait"), _unchanged),
+    "all_to_all": _exchanged,
+    **dict.fromkeys(("send", "tied_reduce", "start", "wait"), _unchanged),
     **dict.fromkeys(("copy", "loss", "dropout", "scale", "zero", "stale", "free", "orthogonalize"), _unchanged),
     **dict.fromkeys(("shift", "contract", "total", "largest", "hot", "slope", "returns"), _unchanged),
     "forward": _forward,

@@ -45,12 +45,14 @@ FROZEN_WIDTH = "b_frozen"
 class Piece:
     """One group of a value, and the axis factors on which it is not a full copy. ``group`` is empty where there are none.
 
-    ``width``: the symbol of its bytes an element where that is not the one of the value's kind.
+    ``width``: the symbol of its bytes an element where that is not the one of the value's kind. ``whole``: the axis factors along which
+    its parts are whole matrices, which were exchanged to be so.
     """
 
     group: str = ""
     layout: tuple[tuple[str, AxisLayout], ...] = ()
     width: str = ""
+    whole: tuple[str, ...] = ()
 
     def on(self, axis: str) -> AxisLayout:
         """The layout on an axis factor."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
+import sympy
 from manual_truth import at_the_witness, right
 from matrix_steps import STEPS, without
 from samples import sample
@@ -94,6 +95,38 @@ def test_parts_that_are_whole_matrices_need_no_exchange_but_over_the_hidden_axis
     if set(STEPS[text].split()) - {"tp"}:  # of parts that are not whole, devices have no whole matrices
         cut = read(re.sub(r", whole=(\w+|\"[^\"]*\")", "", render(program)), source="cut")
         assert judge(resolve(cut)).word == "refuted"
+
+
+EXCHANGED = ("zero1", "zero3", "hsdp", "tp", "zero_infinity", "zero1 * tp * clip", "fsdp * tp * sp * pp", "zero1 * zero1(dp=ep) * ep")
+
+
+@pytest.mark.parametrize("text", sample(EXCHANGED, lambda text: {STEPS[text]}))
+def test_matrices_may_be_sent_to_owners_and_directions_back(text: str) -> None:
+    """Where one of both is not, is sent to others, or is read as it came, the step is another."""
+    program = stepped(text, "exchanged")
+    assert judge(resolve(program)).word == "proved"
+    assert runs(text, "exchanged") is not False
+    shown = render(program)
+    there, back = (
+        next(line for line in shown.splitlines() if f"order={order}" in line and "expert" not in line) for order in ("matrices", "blocked")
+    )
+    axes = ", ".join(STEPS[text].split())
+    for wrong in (
+        shown.replace(there, re.sub(r"all_to_all\((.*), order=matrices\)", r"\1", there).replace(f", {axes}", "")),
+        shown.replace(back, re.sub(r"all_to_all\(directions.*order=blocked\)", "directions", back)),
+        shown.replace("order=blocked", "order=matrices"),
+        shown.replace("order=matrices", "order=blocked"),
+    ):
+        assert wrong != shown
+        assert judge(resolve(read(wrong, source="wrong"))).word == "refuted", wrong
+
+
+def test_what_owners_are_sent_is_a_part_of_a_part() -> None:
+    """And so is what they send: 2 (N - 1) / N**2 of all matrices, where a gather sends (N - 1) / N."""
+    own, gathered = (derive(stepped("zero1", how)).messages for how in ("exchanged", "gathered"))
+    sent = {str(m.collective): m.total for m in own.messages if m.state == "momentum"}
+    (all_of_it,) = (m.total for m in gathered.messages if m.state == "momentum")
+    assert str(sympy.simplify(sent["all_to_all"] / all_of_it)) == "2/N"
 
 
 def test_the_interpreter_of_the_manual_speaks_of_many() -> None:

@@ -95,6 +95,8 @@ STRATEGIES = {
         "ddp(2) * muon(owned)": Shares(),
         "fsdp(2) * tp(2) * sp * muon": Shares(),
         "zero1(2) * muon(owned)": half("matrices"),
+        "zero1(2) * muon(exchanged)": half("matrices"),
+        "fsdp(2) * tp(2) * sp * muon(exchanged)": Shares(matrices=Fraction(1, 4)),
         "fsdp(2) * tp(2) * muon(owned)": half("matrices"),
         "hsdp(2, 2) * muon(owned)": half("matrices"),
         "zero1(2) * pp(2) * muon": half("layers"),

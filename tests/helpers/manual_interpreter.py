@@ -361,7 +361,8 @@ class Model:
         """Which device of an axis owns an element: an arbitrary map, so that some may own nothing."""
         rank = 0
         for atom in self.atoms[axis]:
-            key = self.tensor(element) if isinstance(element, Elem) and atom in self._whole(element.group) else element
+            matrix = isinstance(element, Elem) and (how == "matrices" or atom in self._whole(element.group))
+            key = self.tensor(element) if matrix and isinstance(element, Elem) else element
             rank = rank * self.sizes[atom] + self.h("owner", atom, key, how) % self.sizes[atom]
         return rank
 
@@ -878,6 +879,12 @@ def combine_at(world: World, members: tuple[Device, ...], op: str, axes: tuple[s
         return [reduced(numbers, how) if i == owner else HOLE for i in range(everywhere)]
     if op == "all_gather":
         return [gathered(numbers, owner)] * everywhere
+    if op == "all_to_all":  # between parts and whole matrices: to the owner in the one order, of the owner in the other
+        before, after = (
+            next(i for i, d in enumerate(members) if all(world.model.owner(a, key, order) == d.rank(a) for a in axes))
+            for order in (("blocked", "matrices") if how == "matrices" else ("matrices", "blocked"))
+        )
+        return [gathered(numbers, before) if i == after else HOLE for i in range(everywhere)]
     reduction, root = how
     if root is None:
         root = "owner" if kind in STATES else 0
@@ -1196,13 +1203,14 @@ class Device:
             left = yield from self.eval(expr.left)
             right = yield from self.eval(expr.right)
             return pointwise(functools.partial(arithmetic, expr.op), left, right)
-        if expr.op in FOREIGN:
+        between = expr.op == "all_to_all" and "order" in dict(expr.options)
+        if expr.op in FOREIGN and not between:
             raise UnsupportedError(f"the operation {expr.op}")
         if expr.op == "start":
             return Handle((yield from self.enter(expr.args[0])))
         if expr.op == "wait":
             return (yield from self.wait(expr))
-        if expr.op in ("broadcast", "reduce", "all_reduce", "reduce_scatter", "all_gather", "tied_reduce", "shift", "recv"):
+        if expr.op in ("broadcast", "reduce", "all_reduce", "reduce_scatter", "all_gather", "tied_reduce", "shift", "recv") or between:
             request = yield from self.enter(expr)
             while not request.done:
                 yield
@@ -1277,6 +1285,8 @@ class Device:
             how = int(dict(call.options).get("by", "1") or 1)
         elif call.op == "all_gather":
             how = None
+        elif call.op == "all_to_all":
+            how = dict(call.options)["order"]
         atoms = sorted(a for axis in call.axes for a in self.model.atoms[axis])
         return call.op, tuple(atoms), how
 

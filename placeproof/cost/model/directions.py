@@ -59,11 +59,13 @@ def matrices(part: DeviceSegment) -> Iterator[Matrix]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Direction:
     """A group of whose matrices a step makes directions. ``split``: the factors of axes along which a device has parts of it then;
-    ``whole``: those along which parts are whole matrices. ``event``: where it does."""
+    ``whole``: those along which parts are whole matrices, ``exchanged`` those of them over which matrices were exchanged to be so.
+    ``event``: where it does."""
 
     group: Group
     split: tuple[str, ...]
     whole: tuple[str, ...]
+    exchanged: tuple[str, ...]
     event: Event
 
 
@@ -99,9 +101,9 @@ def _directions(step: StepCosts) -> Iterator[Direction]:
             text = "what is computed of directions that are made in a branch, or for each micro-batch, is not derived"
             refuse("PP311", text, place=event.stmt.place, help="update once a step, on every device")
         for group, piece in pieces:
-            whole = program.factors(*group.whole)
+            whole = (*program.factors(*group.whole), *piece.whole)
             split = tuple(a for a in piece.axes(AxisLayout.SHARD) if a not in stages)
-            yield Direction(group=group, split=split, whole=whole, event=event)
+            yield Direction(group=group, split=split, whole=whole, exchanged=piece.whole, event=event)
 
 
 def _of(matrix: Matrix, direction: Direction, step: StepCosts, at: Sizing) -> Amount:
@@ -111,9 +113,9 @@ def _of(matrix: Matrix, direction: Direction, step: StepCosts, at: Sizing) -> Am
     dims, splits = matrix.weight.dims, dict(matrix.weight.split)
     sizes = {dim: sympy.sympify(at.sizes[dim]) for dim in dims}
     for dim, axes in splits.items():
-        taken = axes if dim in matrix.beside else tuple(a for a in axes if a in direction.split)
+        taken = axes if dim in matrix.beside else tuple(a for a in axes if a in direction.split and a not in direction.exchanged)
         sizes[dim] = sizes[dim] / step.amounts.devices(taken)
-    parts = tuple(a for a in direction.split if not any(a in axes for axes in splits.values()))
+    parts = tuple(a for a in direction.split if a in direction.exchanged or not any(a in axes for axes in splits.values()))
     for axis in (a for a in parts if a not in direction.whole):
         text = f"what is computed of parts of matrices over `{axis}` is not derived: an update makes directions of whole ones"
         refuse("PP311", text, place=direction.event.stmt.place, help="gather them first: `all_gather(momentum(...), ...)`")

@@ -28,7 +28,11 @@ _MUON = Directions(
         "an update of whole matrices; each device makes directions of some and gathers the others, which is not counted",
         Role.NOT_MODELLED,
     ),
-    parts=("an update of whole matrices; momentum goes to one owner of each and comes back, and is counted as gathered", Role.NOT_MODELLED),
+    parts=(
+        "an update of whole matrices: momentum goes to one owner of each, and parts of its direction come back; matrices are padded to"
+        " equally many for each, which is not counted",
+        Role.READ,
+    ),
 )
 _BITS = Update(note="keeps its state in few bits, scaled by blocks, which are others once a tensor is sharded", role=Role.ANOTHER_STEP)
 #: Updates of axolotl's own (utils/schemas/enums.py).

@@ -38,7 +38,7 @@ def sharded(run: Arguments, training: Training, *, version: int | None = None, g
         parts |= recomputation(run, training)
     _accumulation(run, training)
     if (known := training.directions) is not None and known.parts is not None and version == 2 and "tp" not in parts:
-        parts |= directed(run, known.setting, known.parts)
+        parts |= directed(run, known.setting, known.parts, matrices="exchanged")
     if training.rowwise:
         run.say(training.name("optim"), "an update that looks at whole matrices, of which each device has a part", Role.ANOTHER_STEP)
     return replace(whole(run, training, parts, _precision(run, training)), without=())

@@ -189,10 +189,10 @@ def plain(run: Arguments, training: Training) -> Imported:
     return whole(run, training, {**parts, **recomputation(run, training)}, _held(run, training))
 
 
-def directed(run: Arguments, setting: str, told: tuple[str, Role]) -> Parts:
-    """The strategy of an update of whole matrices, as a setting says it."""
+def directed(run: Arguments, setting: str, told: tuple[str, Role], **options: object) -> Parts:
+    """The strategy of an update of whole matrices, as a setting says it, with options."""
     run.note(setting, *told)
-    return {"muon": {}}
+    return {"muon": options}
 
 
 def whole(run: Arguments, training: Training, parts: Parts, precision: str | None) -> Imported:

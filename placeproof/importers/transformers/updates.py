@@ -27,7 +27,8 @@ class Update:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directions:
     """What is known of an update of whole matrices, beside the ``setting`` that says it: what is to be told, with its role, where every
-    device has whole gradients (``whole``), and where FSDP 2 has them in parts (``parts``); None where it is not known to be one."""
+    device has whole gradients (``whole``), and where FSDP 2 has them in parts (``parts``), whose matrices are then exchanged; None where
+    it is not known to be one."""
 
     setting: str
     whole: tuple[str, Role]

@@ -320,7 +320,7 @@ def directions(d: ModelDerivation) -> list[str]:
         "a matrix is a weight of a block; a system that keeps several in one, as queries, keys and values, makes one direction of them",
         "directions take n_ns iterations of products; their buffers, but for a unit's matrices and directions, are not counted",
     ]
-    if any(g.whole for g in d.linked.step.groups):
+    if any(g.whole for g in d.linked.step.groups) or any(c.op == "all_to_all" and c.option("order") for c in d.linked.step.calls):
         lines.append("owners of whole matrices are taken to have equal parts of them")
     return lines
 

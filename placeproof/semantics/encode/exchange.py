@@ -48,6 +48,8 @@ def exchange(ctx: Context, call: Call, value: Whole) -> Whole:
             return _reduce(ctx, call, value, _root(ctx, call))
         case "tied_reduce":
             return _tied_reduce(ctx, call, value)
+        case "all_to_all" if call.option("order") and isinstance(value, Tensor):
+            return own_part(ctx, call, _all_gather(ctx, call, value, "matrices" if call.option("order") == "blocked" else "blocked"))
     raise NoMeaningError(f"`{call.op}`: which dimensions it exchanges is not said", call.place)
 
 
@@ -84,10 +86,11 @@ def own_part(ctx: Context, call: Call, value: Whole) -> Whole:
     raise NoMeaningError(f"`{call.op}` of a number", call.place)
 
 
-def _all_gather(ctx: Context, call: Call, value: Whole) -> Whole:
+def _all_gather(ctx: Context, call: Call, value: Whole, order: str = "blocked") -> Whole:
+    """``order``: in which owners have what is gathered."""
     factors = ctx.world.factors(call.axes)
     if isinstance(value, Tensor):
-        return replace(value, pieces={g: _gathered(ctx, g, p, factors) for g, p in value.pieces.items()})
+        return replace(value, pieces={g: _gathered(ctx, g, p, factors, order) for g, p in value.pieces.items()})
     if not isinstance(value, Stream):
         return value
     if len(factors) > 1:
@@ -97,12 +100,12 @@ def _all_gather(ctx: Context, call: Call, value: Whole) -> Whole:
     return Stream(body=body, held=None if value.held == factors[0] else value.held)
 
 
-def _gathered(ctx: Context, group: str, piece: Piece, factors: tuple[str, ...]) -> Piece:
+def _gathered(ctx: Context, group: str, piece: Piece, factors: tuple[str, ...], order: str) -> Piece:
     body = piece.body
     for factor in factors:
         coordinate = ctx.world.here[factor]
         if isinstance(coordinate, Var):
-            body = substitute(body, {coordinate.name: ctx.world.owner(group, factor)})
+            body = substitute(body, {coordinate.name: ctx.world.owner(group, factor, order)})
     return Piece(body=body, held=frozenset(h for h in piece.held if h[0] not in factors))
 
 

@@ -197,8 +197,10 @@ class World(ProgramFacts):
         return tuple(v for v in self.element(group) if v not in (E_BLOCK, *experts))
 
     def owner(self, group: str, factor: str, order: str = "blocked") -> Index:
-        """The coordinate that owns an element of a group along an axis factor."""
+        """The coordinate that owns an element of a group along an axis factor; by ``order`` "matrices", that of its matrix."""
         sort, axis = self.sorts[factor], self.axis_of(factor)
+        if order == "matrices":
+            return fn(f"owner.{factor}.matrices", tuple(v for v in self.element(group) if v not in self.within(group)), sort)
         suffix = "" if order == "blocked" else f".{order}"
         if axis.splits.called and self.shared(group) is not None:  # both ends compute with the same part
             return fn(f"owner.{factor}{suffix}", (E_ENTRY,), sort)

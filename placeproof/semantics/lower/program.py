@@ -263,14 +263,20 @@ def _updates(facts: Facts, operands: Operands) -> list[Stmt]:
 
 
 def _by_matrices(facts: Facts, operands: Operands, group: str | None, cut: tuple[str, ...]) -> Stmt:
-    """The update of a unit's matrices after another: its momentum is gathered, and of the direction a device keeps its own part."""
+    """The update of a unit's matrices after another: its momentum is gathered, and of the direction a device keeps its own part; or each
+    matrix of momentum is sent to one owner, and parts of its direction come back."""
     _, optimizer, gradients = operands.read(group, "u")
     host = facts.on_host(OPTIMIZER)
     momentum: Expr = call("momentum", optimizer, gradients)
+    momentum = call("to_device", momentum) if host else momentum
     matrices, directions = ref("matrices"), ref("directions")
+    whole: Expr = call("all_gather", momentum, axes=cut)
     own: Expr = call("part", directions, axes=cut)
+    if facts.strategy.schedule.matrices == "exchanged":
+        whole = call("all_to_all", momentum, axes=cut, order="matrices")
+        own = call("all_to_all", directions, axes=cut, order="blocked")
     body: list[Stmt] = [
-        let(matrices, call("all_gather", call("to_device", momentum) if host else momentum, axes=cut)),
+        let(matrices, whole),
         let(directions, call("orthogonalize", matrices)),
         do("free", matrices),
         operands.step("update_with", group, "u", (call("to_host", own) if host else own,)),

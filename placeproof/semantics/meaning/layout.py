@@ -254,7 +254,9 @@ class Layout(ProgramFacts):
         axis, of, size = self.axis_of(factor), self.table, self.sizes[factor]
         if axis.splits.stages:
             return of.block // (self.blocks_per_layer * self.setup.layers_per_stage)
-        before = itertools.takewhile(lambda f: f != factor, self.sizes)
+        before = [*itertools.takewhile(lambda f: f != factor, self.sizes)]
+        if order == "matrices":
+            return self._matrix // prod(self.sizes[f] for f in before) % size
         row = prod(self.sizes[f] for f in before if f != self.hidden)
         alike = np.array([bool(self.shared(name)) for name in of.names])[of.group] & axis.splits.called
         number = np.where(alike, of.slice, of.number + self._at_end) + stage * (of.block == TIED) + (order != "blocked")

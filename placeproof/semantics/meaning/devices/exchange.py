@@ -63,11 +63,15 @@ class Collective:
         if any(world.layout.shared(world.layout.group_of(e)) in self.call.axes for e in value.columns.elements):
             raise NoMeaningError(f"`{self.op}` of weights that stages share, over these stages")
         stage = self.mesh.joined(self.factors).stage
-        owners = {f: world.layout.owners(f, stage)[value.columns.index] for f in self.factors}
+        after = self.call.option("order") if self.op == "all_to_all" else None
+        before = "matrices" if after == "blocked" else "blocked"
+        owners = {f: world.layout.owners(f, stage, before)[value.columns.index] for f in self.factors}
         given = {f: np.maximum(owner, 0) for f, owner in owners.items()}  # of copies of tied weights, the first stage's
-        data, have = self._moved("parameters", value, owners, given)
+        data, have = self.gathered(value.data, value.have, given) if after else self._moved("parameters", value, owners, given)
         apart = tuple(f for f in self.factors if world.sliced(f).any())
-        if self.op == "all_gather" and apart:  # a layer computes with the slices, and experts, that it is given
+        if after:
+            have = have & self.mesh.owns(value.columns, self.factors, after)
+        if (self.op == "all_gather" or after) and apart:  # a layer computes with the slices, and experts, that it is given
             extent = self.some(extent, apart)
         return replace(value, extent=extent).with_(data, have & extent)
 
