@@ -56,6 +56,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "profiles": profile_pages.listed,
     "exact-options": profile_pages.options,
     "models": model_pages.models,
+    "checkpoints": model_pages.of_the_hub,
     "model-types": model_pages.types,
     "schedule-proofs": model_pages.schedule_proofs,
     "cluster-figures": model_pages.cluster_figures,

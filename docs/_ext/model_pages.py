@@ -11,6 +11,7 @@ from placeproof.clusters import names as clusters
 from placeproof.importers.huggingface.fields import families as read_types
 from placeproof.models import families, load, presets
 from placeproof.models.family import GROUPS, family
+from placeproof.models.hub import checkpoints
 from placeproof.report.described import figures
 from placeproof.schedules import load as load_schedule
 from placeproof.schedules import names as schedules
@@ -39,6 +40,17 @@ def _preset(name: str) -> tuple[str, ...]:
     count = one.parameters()
     sizes = ", ".join(f"{symbol} = {size}" for symbol, size in one.given.items())
     return code(name), plain(one.title), f"{count.total:,}", f"{count.active:,}", code(sizes), plain(one.source)
+
+
+def of_the_hub() -> str:
+    """Every row of checkpoints: the type, whether there are experts, the preset, the names, and what says so."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for name, one in checkpoints().items():
+        key = (code(one.type), "yes" if one.experts else "no", code(one.preset) if one.preset else "", plain(", ".join(one.sources)))
+        rows.setdefault(key, []).append(code(name))
+    return table(
+        ["type", "experts", "preset", "names", "sources"], [(*key[:3], ", ".join(names), key[3]) for key, names in sorted(rows.items())]
+    )
 
 
 def types() -> str:

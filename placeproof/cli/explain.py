@@ -193,9 +193,10 @@ def _profile(name: str) -> list[str] | None:
 def _model(name: str) -> list[str] | None:
     from placeproof.models import load, presets
     from placeproof.models.family import families, family
+    from placeproof.models.hub import checkpoints
     from placeproof.report import described
 
-    if name in presets():
+    if name in presets() or name in checkpoints():
         return list(described.model(load(name)))
     return list(described.family(family(name), load(name))) if name in families() else None
 

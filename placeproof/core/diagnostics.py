@@ -129,12 +129,12 @@ def _order(problem: Diagnostic) -> tuple[int, int]:
     return (problem.place.line, problem.place.column) if problem.place else (0, 0)
 
 
-def suggestion(name: str, known: Iterable[str]) -> str | None:
-    """A ``did you mean`` sentence for a name that is not among the known ones, or None when nothing is near."""
+def suggestion(name: str, known: Iterable[str], *, near: float = 0.55) -> str | None:
+    """A ``did you mean`` sentence for a name that is not among the known ones, or None when nothing is ``near``, by difflib's ratio."""
     candidates = sorted(known)
-    near = difflib.get_close_matches(name.lower(), [c.lower() for c in candidates], n=2, cutoff=0.55)
-    apart = {c: difflib.SequenceMatcher(None, c, name.lower()).ratio() for c in near}
-    picked = sorted((c for c in candidates if c.lower() in near), key=lambda c: (-apart[c.lower()], c))
+    close = difflib.get_close_matches(name.lower(), [c.lower() for c in candidates], n=2, cutoff=near)
+    apart = {c: difflib.SequenceMatcher(None, c, name.lower()).ratio() for c in close}
+    picked = sorted((c for c in candidates if c.lower() in close), key=lambda c: (-apart[c.lower()], c))
     if not picked:
         return None
     return "did you mean " + " or ".join(f"`{c}`" for c in picked) + "?"

@@ -12,6 +12,7 @@ from placeproof.framework_rules.formula import Fact, Formula
 from placeproof.importers.fields import Reader
 from placeproof.importers.imported import Reading, Role
 from placeproof.importers.meaning import Meaning, Refusal
+from placeproof.models.hub import checkpoints
 
 
 class Known(Mapping[str, Any]):
@@ -42,7 +43,13 @@ class Known(Mapping[str, Any]):
             self.settings[name] = settings
 
     def derive(self) -> None:
-        """Add the facts of the table that what is known suffices for."""
+        """Add the facts of the table that what is known suffices for, and what is known of the model that the settings name."""
+        if self.meaning.models:
+            name = next((one for one in self.meaning.models if self.reader.said(one)), self.meaning.models[0])
+            known = checkpoints().get(str(self.reader.get(name)))
+            self.put("model_type", known.type if known else "", name)
+            self.put("dense_model", known is not None and not known.experts, name)
+            self.put("sparse_model", known is not None and known.experts, name)
         for name, fact in self.meaning.facts.items():
             if all(each in self for each in fact.formula.names):
                 self.put(name, fact.formula.value(self), *(fact.of or self._named(fact.formula)), unset=fact.unset)
@@ -112,6 +119,8 @@ class Known(Mapping[str, Any]):
 
     def noted(self, reading: Reading) -> Reading:
         """What became of a setting: as the table says it, or else as the importer has noted it."""
+        if self.reader.why_unread(reading.name):
+            return reading
         known = self.reader.fields.get(reading.name)
         name = reading.name if known is None else known.name
         around = self._with(value=reading.value, setting=name.split(".")[-1])

@@ -41,7 +41,8 @@ class Document:
 
     ``again``: names that are said more than once, of which the last counts. ``bare``: a name without a value is true, as on command lines.
     ``open``: names whose values the file leaves open, with what is to be said of that. ``added``: names that the file says are its own;
-    None where it cannot say that. ``elsewhere``: keys that another document says, over which this one is laid.
+    None where it cannot say that. ``elsewhere``: keys that another document says, over which this one is laid. ``referred``: settings that
+    values refer to, and the tables around them.
     """
 
     data: Mapping[str, Any]
@@ -53,6 +54,7 @@ class Document:
     open: Mapping[str, str] = field(default_factory=dict)
     added: frozenset[str] | None = None
     elsewhere: Mapping[KeyPath, Document] = field(default_factory=dict)
+    referred: frozenset[KeyPath] = frozenset()
 
     @cached_property
     def lines(self) -> list[str]:

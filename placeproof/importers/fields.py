@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf, isfinite
+from types import MappingProxyType
 from typing import Any
 
 from placeproof.core.diagnostics import MOST, Problems, suggestion
@@ -47,7 +48,7 @@ class Reader:
 
     ``auto``: a value may be left to another program. ``passed_over``: in these tables the system looks settings up by their names: what it
     does not know it passes over, and says nothing. The outermost table is ``""``. ``as_written``: a value there it takes as it is, a
-    text as no number.
+    text as no number. ``unread``: tables of which the system reads no more than whether they are ``enabled``, and why.
     """
 
     def __init__(
@@ -59,9 +60,10 @@ class Reader:
         auto: bool = False,
         passed_over: Iterable[str] = (),
         as_written: bool = True,
+        unread: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.document, self.problems, self.auto, self.as_written = document, problems, auto, as_written
-        self.passed_over = frozenset(passed_over)
+        self.passed_over, self.unread = frozenset(passed_over), unread
         rows = tuple(fields)
         self.fields = {name: row for row in rows for name in row.names}
         self._looked_up = 0
@@ -125,8 +127,8 @@ class Reader:
         self.problems.add(code, message, place=self.document.place(*self.name(name).split(".")), help=help, notes=notes)
 
     def _stands(self, name: str) -> bool:
-        """Whether the document has such a key, whatever its value."""
-        value: Any = self.document.data
+        """Whether the document has such a key that is read, whatever its value."""
+        value: Any = {} if self.why_unread(name) else self.document.data
         for part in name.split("."):
             if not isinstance(value, Mapping) or part not in value:
                 return False
@@ -136,8 +138,11 @@ class Reader:
     def _walk(self, table: Mapping[str, Any], path: KeyPath) -> None:
         for key, value in table.items():
             here = (*path, str(key))
-            known = self._field(here)
-            if isinstance(value, dict) and ".".join(map(str, here)) not in self.fields and self._inside(here):
+            known, unread = self._field(here), self.why_unread(".".join(map(str, here)))
+            if unread and not isinstance(value, dict):
+                name = ".".join(map(str, here))
+                self.readings.append(Reading(name=name, value=value, role=Role.NO_MATTER, note=unread, place=self.document.place(*here)))
+            elif unread or (isinstance(value, dict) and ".".join(map(str, here)) not in self.fields and self._inside(here)):
                 self._walk(value, here)
             elif known is not None:
                 self._one(known, ".".join(str(p) for p in here), value, here)
@@ -146,6 +151,10 @@ class Reader:
                 self.problems.add("PP503", f"`{key}` is a table", place=self.document.place(*here), help=f"with {shown} in it")
             else:
                 self._unknown(str(key), value, path, here)
+
+    def why_unread(self, name: str) -> str:
+        """Why a setting is not read; empty where it is."""
+        return next((why for table, why in self.unread.items() if name.startswith(f"{table}.") and name != f"{table}.enabled"), "")
 
     def _field(self, path: KeyPath) -> Field | None:
         names = [str(p) for p in path]
@@ -160,8 +169,10 @@ class Reader:
         if table in self.passed_over:
             self._looked_up += 1
             near = suggestion(key, self._inside(path)) if self._looked_up <= MOST else None
-            note = near or "check its spelling against the system's reference"
-            self.readings.append(Reading(name=".".join(str(p) for p in here), value=value, role=Role.UNKNOWN, note=note, place=place))
+            role, note = Role.UNKNOWN, near or "check its spelling against the system's reference"
+            if here in self.document.referred:
+                role, note = Role.NO_MATTER, "other settings refer to it"
+            self.readings.append(Reading(name=".".join(str(p) for p in here), value=value, role=role, note=note, place=place))
             return
         where = f" of `{table}`" if path else ""
         self.problems.add("PP502", f"`{key}` is no setting{where}", place=place, help=lambda: self._near(key, path))

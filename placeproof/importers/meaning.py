@@ -3,6 +3,9 @@
 Formulas speak of settings by their names, and of facts. A switch that is not said is off; another setting that is not said, and has no
 default, is None. Texts of messages and notes may show what formulas speak of, in braces::
 
+    models = ["model.path"]       # settings that name the model, of which the first that is said counts: formulas may speak of its
+                                  # `model_type`, and of whether it is a `dense_model`, known to have no experts, or a `sparse_model`
+
     [facts]                       # what rules of systems ask for, and the rest of this table; a later one may use an earlier one
     heads = "num_attention_heads" # a fact that is None is not known, unless it may be unset
     way = { is = "by_layers", unset = true, of = ["by_layers", "by_stages"] }  # `of`: settings to blame, where the formula names others
@@ -88,6 +91,8 @@ class Meaning:
     facts: dict[str, Derived]
     refusals: tuple[Refusal, ...] = ()
     notes: tuple[Remark, ...] = ()
+    #: Settings that name the model.
+    models: tuple[str, ...] = ()
     #: Our words by those of the system, in tables with names.
     words: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -108,12 +113,15 @@ def together(*systems: str) -> Meaning:
     facts = {name: fact for table in tables for name, fact in table.facts.items()}
     refusals = tuple(one for table in tables for one in table.refusals)
     words = {name: table for one in tables for name, table in one.words.items()}
-    return Meaning(facts=facts, refusals=refusals, notes=tuple(one for table in tables for one in table.notes), words=words)
+    notes = tuple(one for table in tables for one in table.notes)
+    return Meaning(
+        facts=facts, refusals=refusals, notes=notes, words=words, models=tuple(name for table in tables for name in table.models)
+    )
 
 
 def read_meaning(file: Table) -> Meaning:
     """The meanings of a file. Raises InputError with all that is wrong with it."""
-    file.known(("facts", "words", "refusal", "note"))
+    file.known(("facts", "words", "refusal", "note", "models"))
     words = file.table("words")
     return file.sound(
         Meaning(
@@ -121,6 +129,7 @@ def read_meaning(file: Table) -> Meaning:
             refusals=records(Refusal, when=_read)(file, "refusal"),
             notes=records(Remark, when=_read, role=_role)(file, "note"),
             words={name: words.mapping(name) for name in words.data},
+            models=file.texts("models"),
         )
     )
 

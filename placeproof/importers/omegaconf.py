@@ -30,7 +30,7 @@ def followed(
     found = _Followed(document, functions or {}, problems)
     data = found.table(document.data, (), ())
     still = {name: why for name, why in document.open.items() if name not in found.closed}
-    return replace(document, data=data, open={**still, **found.open})
+    return replace(document, data=data, open={**still, **found.open}, referred=frozenset(found.referred))
 
 
 class _OpenError(Exception):
@@ -45,6 +45,8 @@ class _Followed:
     open: dict[str, str] = field(default_factory=dict)
     #: Names whose values were left open before, and are known now.
     closed: set[str] = field(default_factory=set)
+    #: Settings that values refer to, and the tables around them.
+    referred: set[KeyPath] = field(default_factory=set)
 
     def table(self, table: Mapping[str, Any], path: KeyPath, around: tuple[KeyPath, ...]) -> dict[str, Any]:
         """A table. ``around``: the settings that lead here by reference."""
@@ -100,6 +102,7 @@ class _Followed:
                 self._missing(body, path)
                 raise _OpenError(f"it refers to ${{{body}}}, which is not followed")
             value = value[part]
+        self.referred.update(target[:depth] for depth in range(1, len(target) + 1))
         return self.value(value, target, (*around, path))
 
     def _called(self, name: str, values: list[Any], body: str) -> Any:

@@ -206,13 +206,21 @@ def _text(text: str, system: str | None, problems: Problems) -> tuple[str, str, 
     return body, text, kind if kind in kinds or not kinds or launched else kinds[0]
 
 
+def _by_bases(data: Mapping[str, Any]) -> list[System]:
+    """NeMo RL, of a file that says little but the files that it is laid over: Hydra's `defaults` are groups, not files alone."""
+    said = data.get("defaults")
+    names = [said] if isinstance(said, str) else said
+    paths = isinstance(names, list) and names and all(isinstance(name, str) and name.endswith((".yaml", ".yml")) for name in names)
+    return [SYSTEMS["nemorl"]] if paths else []
+
+
 def _recognise(document: Document, kind: str, problems: Problems) -> System:
     data: Mapping[str, Any] = document.data
     if not data:
         place = Place(source=document.source, line=1, column=1, text=(document.text.splitlines() or [""])[0])
         problems.add("PP501", "there is nothing in it: neither a configuration nor a strategy", place=place, help="is it the right file?")
         problems.raise_if_any()
-    systems = [s for s in SYSTEMS.values() if s.recognises(kind, data.keys())]
+    systems = [s for s in SYSTEMS.values() if s.recognises(kind, data.keys())] or _by_bases(data)
     if not systems and MODEL_TYPE in data:
         message = "this is the configuration of a model: it says shapes and no strategy"
         problems.add("PP501", message, place=document.place(MODEL_TYPE), help="read it with `placeproof.importers.read_shapes`")

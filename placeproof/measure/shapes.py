@@ -30,9 +30,12 @@ def built_shapes(path: str | Path) -> ImportedShapes:
     """
     text = files.read_text(path, code="PP501", help="give the path of a model's config.json")
     problems = Problems()
-    document = read_document(text, str(path), "json", problems)
+    document = read_document(text, str(path), "toml" if Path(path).suffix.lower() == ".toml" else "json", problems)
     kind = document.data.get(MODEL_TYPE)
-    if not isinstance(kind, str):
+    if "unit" in document.data:
+        message = f"`{path}` lists the shapes itself: transformers builds models of a config.json"
+        problems.add("PP501", message, place=document.place("unit"), help="leave `--shapes-from` out")
+    elif not isinstance(kind, str):
         place = document.place(MODEL_TYPE) if document.data else None
         message = f"`{path}` is no config.json of a model: it names no `{MODEL_TYPE}`"
         problems.add("PP501", message, place=place, help="give one that transformers can read")

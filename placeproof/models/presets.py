@@ -9,6 +9,7 @@ from placeproof.core import files
 from placeproof.core.diagnostics import Diagnostic, InputError, suggestion
 from placeproof.core.tables import Table
 from placeproof.models.family import KIND, Family, families, family, read_family
+from placeproof.models.hub import checkpoints
 from placeproof.models.model import Model, build
 
 _FOLDER = Path(__file__).parent / "presets"
@@ -23,17 +24,11 @@ def presets() -> tuple[str, ...]:
     return files.stems(_FOLDER)
 
 
-@cache
-def hub_names() -> dict[str, str]:
-    """The names that presets have on the hub of Hugging Face -> the presets."""
-    tables = {name: Table.open(_FOLDER / f"{name}.toml", kind=KIND) for name in presets()}
-    return {hub: name for name, table in tables.items() for hub in table.texts("hub")}
-
-
 def load(name: str | Path, /, **options: str) -> Model:
     """A model by the name of a preset or of a family, or from a TOML file; ``options`` choose what a family leaves open.
 
-    A preset is known by its name on the hub of Hugging Face, too. A family has no sizes, so that all that is counted of it is a formula.
+    A preset is known by the names that checkpoints of its shape have on the hub of Hugging Face, too. A family has no sizes, so that all
+    that is counted of it is a formula.
     Raises InputError where there is no such model or option, and with every problem of a file.
     """
     if isinstance(name, Path) or name.endswith(".toml"):
@@ -43,9 +38,13 @@ def load(name: str | Path, /, **options: str) -> Model:
         return _model(Table.open(_FOLDER / f"{name}.toml", kind=KIND), options, folder=None)
     if name in families():
         return build(family(name), name=name, options=options)
-    if "/" in name and name in hub_names():
-        return load(hub_names()[name], **options)
-    known = (*presets(), *families(), *(hub_names() if "/" in name else ()))
+    of_hub = checkpoints() if "/" in name else {}
+    if (checkpoint := of_hub.get(name)) is not None and checkpoint.preset:
+        return load(checkpoint.preset, **options)
+    if checkpoint is not None:
+        message = f"`{name}` is a model of type `{checkpoint.type}`, and no preset has its sizes"
+        raise InputError([Diagnostic(code="PP101", message=message, help=_AWAY)])
+    known = (*presets(), *families(), *(name for name, one in of_hub.items() if one.preset))
     help = (
         suggestion(name, known)
         or _AWAY * ("/" in name)
@@ -63,12 +62,10 @@ def _model(table: Table, options: dict[str, str], *, folder: Path | None) -> Mod
         **dict.fromkeys(("name", "title", "source"), Table.required),
         note=Table.text,
         family=lambda table, key: _family(table, key, folder),
-        hub=Table.texts,
         sizes=Table.counts,
         options=Table.mapping,
     )
     made: Family = table.sound(read.pop("family"))
-    del read["hub"]
     table.table("sizes").known(made.symbols, f"symbol of family `{made.name}`")
     table.table("options").known(made.options, f"option of family `{made.name}`")
     table.problems.raise_if_any()

@@ -172,13 +172,22 @@ def test_an_order_that_is_not_known_is_asked_for_where_it_matters(config: Any, c
         (["derive", "fsdp(4)", "--shapes", "config.json", "--shapes-to", "nowhere/a.toml"], "no file can be written there"),
         (["derive", "fsdp(4)", "--shapes", "config.json", "--shapes-to", "a.json"], "shapes are written as TOML"),
         (["derive", "fsdp(4)", "--shapes", "none.json", "--shapes-from", "transformers"], "cannot read `none.json`"),
-        (["derive", "fsdp(4)", "--shapes", "list.json", "--shapes-from", "transformers"], "`list.json` is no config.json of a model"),
+        (
+            ["derive", "fsdp(4)", "--shapes", "list.json", "--shapes-from", "transformers"],
+            "`list.json` lists the shapes itself",
+        ),
+        (
+            ["derive", "fsdp(4)", "--shapes", "list.toml", "--shapes-from", "transformers"],
+            "`list.toml` lists the shapes itself",
+        ),
+        (["derive", "fsdp(4)", "--shapes", "other.json", "--shapes-from", "transformers"], "`other.json` is no config.json of a model"),
         (["derive", "tp(2)", "--shapes", "config.json", "--shapes-from", "transformers"], "splits the blocks of the model"),
     ],
 )
 def test_options_that_do_not_fit(arguments: list[str], says: str, config: Any, capsys: pytest.CaptureFixture[str]) -> None:
     config("made_mixtral")
-    Path("list.json").write_text('{"unit": []}', encoding="utf-8")
+    for name, text in {"list.json": '{"unit": []}', "list.toml": '[[unit]]\nname = "root"\n', "other.json": "{}"}.items():
+        Path(name).write_text(text, encoding="utf-8")
     assert run(arguments) == 2
     assert says in capsys.readouterr().err
 

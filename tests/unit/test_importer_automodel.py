@@ -11,6 +11,7 @@ from placeproof.core.diagnostics import InputError
 from placeproof.importers import Imported, read_config
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "automodel"
+QWEN, MINIMAX = "model: {{pretrained_model_name_or_path: Qwen/Qwen3-30B-A3B, backend: {{attn: {}}}}}\n", "MiniMaxAI/MiniMax-M3"
 LEAST = "step_scheduler: {global_batch_size: 32, local_batch_size: 2}\noptimizer: {_target_: torch.optim.AdamW}\n"
 
 
@@ -63,7 +64,7 @@ def test_settings_decide_the_strategy(distributed: str, expression: str) -> None
         ("pp_size: 2, pipeline: {pp_microbatch_size: 3}", "", "PP504", "cannot be cut into parts of 3"),
         ("ep_size: 8, tp_size: 4", "", "PP504", "no strategy says that"),
         ("ep_size: 2, dp_replicate_size: 2", "", "PP504", "beside copies of shards"),
-        ("ep_size: 4, cp_size: 2", "model: {backend: {attn: sdpa}}\n", "PP504", "the tokens of its own device alone"),
+        ("ep_size: 4, cp_size: 2", QWEN.format("sdpa"), "PP504", "of a `qwen3_moe` sees the tokens of its own device alone"),
         ("", "recipe: FinetuneRecipeForVLM\n", "PP504", "`FinetuneRecipeForVLM` is another program"),
         ("", "quantization: {load_in_4bit: true}\n", "PP504", "weights lie in few bits"),
         ("", "parallelizer: {_target_: a}\n", "PP504", "is how early versions say"),
@@ -81,9 +82,10 @@ def test_what_makes_another_step_is_named() -> None:
     names = {reading.name for reading in read("ep_size: 2", more).another_step}
     assert names == {"qat.enabled", "neftune", "model.backend.fake_balanced_gate", "loss_fn._target_", "experts"}
     assert not read().another_step
-    split, te = "ep_size: 4, cp_size: 2", "model: {backend: {attn: te}}\n"
-    assert {reading.name for reading in read(split).another_step} == {"distributed.cp_size", "experts"}
-    assert {reading.name for reading in read(split, te).another_step} == {"experts"}
+    split = "ep_size: 4, cp_size: 2"
+    for others in ("", "model: {backend: {attn: sdpa}}\n", QWEN.format("magi"), QWEN.format("sdpa").replace("Qwen/Qwen3-30B-A3B", MINIMAX)):
+        assert {reading.name for reading in read(split, others).another_step} == {"distributed.cp_size", "experts"}
+    assert {reading.name for reading in read(split, QWEN.format("te")).another_step} == {"experts"}
 
 
 @pytest.mark.parametrize("empty", ["pipeline", "moe", "mp_policy"])

@@ -179,9 +179,11 @@ def test_what_is_near_is_named() -> None:
     assert ["`hiden_size`" in str(p.help) for p in caught.value.diagnostics] == [False, True]
     with pytest.raises(InputError) as caught:
         read_shapes(HERE / "bad" / "unknown_type.json")
-    assert str(caught.value.diagnostics[0].help).startswith(
-        "did you mean `llama` or `glm`?; `--shapes FILE --shapes-from transformers` has"
-    )
+    assert str(caught.value.diagnostics[0].help).startswith("did you mean `llama`?; `--shapes FILE --shapes-from transformers` has")
+    for kind in ("mamba", "llava", "qwen4"):  # other types, and no slips of the hand
+        with pytest.raises(InputError) as caught:
+            parse_shapes(f'{{"model_type": "{kind}"}}', kind="json")
+        assert "did you mean" not in str(caught.value.diagnostics[0].help)
 
 
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 3), st.integers(1, 6), st.integers(1, 90), st.booleans(), st.booleans())

@@ -20,6 +20,7 @@ FSDP, MEGATRON, APART = "policy.dtensor_cfg.", "policy.megatron_cfg.", "policy.g
 #: Megatron-LM in the place of FSDP 2.
 BY_MEGATRON = {FSDP + "enabled": False, MEGATRON + "enabled": True}
 PLAIN = {FSDP + "tensor_parallel_size": 1, FSDP + "sequence_parallel": False, FSDP + "activation_checkpointing": False}
+SPREAD = {**PLAIN, FSDP + "expert_parallel_size": 2, FSDP + "context_parallel_size": 2}
 ON_HOST = {
     **BY_MEGATRON,
     MEGATRON + "optimizer.use_precision_aware_optimizer": True,
@@ -115,6 +116,10 @@ def test_settings_decide_the_strategy(said: dict[str, Any], world: int, expressi
         ({**PLAIN, FSDP + "dp_replicate_size": 2, FSDP + "expert_parallel_size": 2}, None, "beside copies of shards"),
         ({**PLAIN, FSDP + "expert_parallel_size": 3}, None, "3 devices that share experts do not divide 16"),
         ({FSDP + "expert_parallel_size": 2}, None, "beside tensor parallelism"),
+        ({**SPREAD, FSDP + "automodel_kwargs.backend.attn": "sdpa"}, None, "sees the tokens of its own device alone"),
+        ({**PLAIN, FSDP + "context_parallel_size": 2, "policy.model_name": "google/gemma-3-4b-it"}, None, "samples of a `gemma3`"),
+        ({"policy": None}, None, "`policy` says nothing"),
+        ({"cluster": None}, None, "`cluster` says nothing"),
         ({**PLAIN, FSDP + "cpu_offload": True}, 1, "host memory on one device"),
         ({FSDP + "automodel_kwargs.freeze_config.freeze_vision_tower": True}, None, "`freeze_vision_tower`: a part of the model"),
         ({"policy.hf_config_overrides.rope_scaling": {"rope_type": "yarn"}}, None, "stops at YaRN"),
@@ -188,12 +193,14 @@ def test_what_makes_another_step_is_named() -> None:
     assert {one.name for one in read(masks).another_step} == {"policy.hf_config_overrides.text_config.attention_dropout"}
     experts = {**BY_MEGATRON, MEGATRON + "moe_router_load_balancing_type": "aux_loss", MEGATRON + "moe_router_bias_update_rate": 0.1}
     names = {MEGATRON + name for name in ("freeze_moe_router", "moe_router_load_balancing_type", "moe_router_bias_update_rate")}
-    assert {one.name for one in read({**experts, "policy.model_name": "a/b"}).another_step} == names
-    assert not read(experts).another_step
+    for model in ("a/b", "/models/Qwen3-8B"):
+        assert {one.name for one in read({**experts, "policy.model_name": model}).another_step} == names
+    for model in ("Qwen/Qwen3-8B", "Qwen/Qwen2.5-VL-7B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"):
+        assert not read({**experts, "policy.model_name": model}).another_step
     whole = {MEGATRON + "tensor_model_parallel_size": 1}
-    for model in ({"policy.model_name": "a/b", MEGATRON + "expert_model_parallel_size": 2}, {"policy.model_name": "Qwen/Qwen3-30B-A3B"}):
-        assert {one.name for one in read({**experts, **model}).another_step} == names
-        more = {**whole, **model}
+    for said in ({"policy.model_name": "a/b", MEGATRON + "expert_model_parallel_size": 2}, {"policy.model_name": "Qwen/Qwen3.5-35B-A3B"}):
+        assert {one.name for one in read({**experts, **said}).another_step} == names
+        more = {**whole, **said}
         routed = read({**experts, **more})
         assert routed.expression.endswith(" * freeze(parts=router)")
         assert {one.name for one in routed.another_step} == names - {MEGATRON + "freeze_moe_router"}
@@ -201,15 +208,54 @@ def test_what_makes_another_step_is_named() -> None:
     assert {one.name for one in read({**PLAIN, FSDP + "expert_parallel_size": 2}).another_step} == {"experts"}
     frozen = {**BY_MEGATRON, "policy.model_name": "a/b", MEGATRON + "peft": {"enabled": True, "dim": 8, "dropout": 0.1}}
     assert {one.name for one in read(frozen).another_step} == {MEGATRON + "peft.dropout"}
-    of_automodel = {**PLAIN, FSDP + "expert_parallel_size": 2, FSDP + "context_parallel_size": 2}
-    assert FSDP + "context_parallel_size" in {one.name for one in read(of_automodel).another_step}
-    assert {one.name for one in read({**of_automodel, FSDP + "automodel_kwargs.backend.attn": "te"}).another_step} == {"experts"}
+    assert FSDP + "context_parallel_size" in {one.name for one in read(SPREAD).another_step}
+    assert {one.name for one in read({**SPREAD, FSDP + "automodel_kwargs.backend.attn": "te"}).another_step} == {"experts"}
 
 
 def test_what_it_does_not_know_is_passed_over_and_named() -> None:
     found = read({"policy.activation_checkpointing_enabled": True, FSDP + "fsdp_size": 1, "policy.train_global_batch_size": "64"})
     assert {one.name for one in found.of(Role.UNKNOWN)} == {"policy.activation_checkpointing_enabled", FSDP + "fsdp_size"}
     assert found.numbers["m"] == 4
+
+
+@pytest.mark.parametrize(
+    ("said", "table", "why"), [({}, MEGATRON, "FSDP 2 runs the model"), (BY_MEGATRON, FSDP, "Megatron-LM runs the model")]
+)
+def test_what_does_not_run_the_model_is_not_judged(said: dict[str, Any], table: str, why: str) -> None:
+    """Whatever its settings are, each is told to be of no matter; where it runs the model, they are judged."""
+    wrong = {table + "tensor_parallel_size": "x", table + "tensor_model_parallel_size": -1, table + "lora_cfg": 3, table + "mine": {"a": 1}}
+    found = read({**said, **wrong})
+    assert found.expression == read(said).expression
+    named = {one.name: one.note for one in found.of(Role.NO_MATTER) if one.name.startswith(table)}
+    assert {named[name] for name in (*wrong, table + "mine.a") if name != table + "mine"} == {why}
+    assert not [one for one in found.of(Role.UNKNOWN) if one.name.startswith(table)]
+    assert refused({**(BY_MEGATRON if table == MEGATRON else {}), **wrong})
+
+
+def test_own_settings_that_others_refer_to_are_known() -> None:
+    own = {"degrees": {"tp": 4, "more": 1}, "mine": 2, "typo": 3, FSDP + "tensor_parallel_size": "${degrees.tp}"}
+    found = read({**own, "policy.train_micro_batch_size": "${add:${mine},2}"})
+    assert ("tp(tp=4)" in found.expression, found.numbers["b"]) == (True, 4)
+    assert {one.name for one in found.of(Role.UNKNOWN)} == {"typo"}
+
+
+def test_what_megatron_reads_is_told_by_its_own_name_and_value() -> None:
+    """Also why the widths are open, where an update keeps less than any named precision."""
+    said = {
+        **BY_MEGATRON,
+        MEGATRON + "activation_checkpointing": True,
+        MEGATRON + "recompute_granularity": "selective",
+        MEGATRON + "recompute_modules": ["core_attn"],
+    }
+    values = {one.name: one.value for one in read(said).readings}
+    assert (values[MEGATRON + "activation_checkpointing"], values[MEGATRON + "recompute_granularity"]) == (True, "selective")
+    assert values[MEGATRON + "distributed_data_parallel_config.grad_reduce_in_fp32"] is False
+    aware = read({**BY_MEGATRON, MEGATRON + "optimizer.use_precision_aware_optimizer": True})
+    assert aware.precision is None
+    assert [one.name for one in aware.readings if one.told and "has no name here" in one.note] == [
+        MEGATRON + "optimizer.use_precision_aware_optimizer"
+    ]
+    assert not [one for one in read(BY_MEGATRON).readings if "has no name here" in one.note]
 
 
 def test_the_limit_of_megatron_is_told_where_it_is_not_said() -> None:
@@ -258,6 +304,17 @@ def test_a_file_is_laid_over_those_that_it_names(tmp_path: Path) -> None:
     assert problem.place is not None
     assert problem.place.source == str(tmp_path / "base.yaml")
     assert "cpu_offload: 7" in problem.place.text
+
+
+@pytest.mark.parametrize(("said", "known"), [("base.yaml", True), ("[base.yaml]", True), ("[base, _self_]", False), ("3", False)])
+def test_a_file_of_little_but_its_bases_is_recognised(said: str, known: bool, tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(text({}), encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(f"defaults: {said}\ncluster: {{num_nodes: 4}}\n", encoding="utf-8")
+    if known:
+        assert read_config(str(tmp_path / "mine.yaml")).expression.startswith("fsdp(dp=16, ")
+    else:
+        with pytest.raises(InputError, match="no system is recognised"):
+            read_config(str(tmp_path / "mine.yaml"))
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ OF_READERS = {
     "automodel": ("adapters", "kind", "tp", "cp", "pp", "ep", "rep", "kept", "several", "types", "order", "update", "loss"),
     "nemorl": (
         *("program", "backend", "v2", "said_size", "tp", "cp", "pp", "ep", "rep", "m", "pairs", "prompts", "answers", "whole_batches"),
-        *("update", "dense", "routed", "frozen", "types"),
+        *("update", "frozen", "types"),
     ),
 }
 
@@ -168,6 +168,7 @@ def test_meanings_speak_of_settings_that_there_are(system: str) -> None:
     asked = {name for one in (*said.refusals, *said.notes) if one.when for name in one.when.names}
     asked |= {name for fact in said.facts.values() for name in fact.formula.names}
     assert {name for one in said.refusals for name in (*one.at, *one.each)} <= names
+    assert all(not names.isdisjoint((name, f"{name.rpartition('.')[0]}.*")) for name in said.models)
     assert {name for one in said.notes for name in one.of if not name.endswith("*")} <= names
     assert all(any(one.startswith(name[:-1]) for one in names) for each in said.notes for name in each.of if name.endswith("*"))
     assert asked <= names | set(said.facts) | {
@@ -177,6 +178,7 @@ def test_meanings_speak_of_settings_that_there_are(system: str) -> None:
         "handed",
         "sharded",
         "strange",
+        *(("dense_model", "sparse_model", "model_type") if said.models else ()),
         *OF_READERS.get(system, ()),
     }
 
@@ -194,6 +196,19 @@ ADAPTED = (
     ("axolotl", AXOLOTL + "adapter: lora\n", []),
     ("axolotl", AXOLOTL + "adapter: qlora\nload_in_4bit: true\nlora_dropout: 0.05\n", ["lora_dropout"]),
 )
+
+
+@pytest.mark.parametrize(
+    ("system", "text", "name"),
+    [
+        ("llamafactory", FACTORY.replace(": m\n", ": {}\n", 1) + "moe_aux_loss_coef: 0.01\n", "moe_aux_loss_coef"),
+        ("axolotl", AXOLOTL.replace(": m\n", ": {}\n", 1) + "router_aux_loss_coef: 0.01\n", "router_aux_loss_coef"),
+    ],
+)
+@pytest.mark.parametrize("model", ["Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen3-30B-A3B", "someone/else", "/models/Qwen2.5-7B-Instruct"])
+def test_routers_matter_unless_the_model_is_known_to_have_none(system: str, text: str, name: str, model: str) -> None:
+    known = model.startswith("Qwen/Qwen2.5")
+    assert [one.name for one in written(text.format(model), 8, system).another_step] == ([] if known else [name])
 
 
 @pytest.mark.parametrize(("system", "text", "another"), ADAPTED)

@@ -129,6 +129,15 @@ def test_what_makes_another_step_is_named() -> None:
     added = {f"{ACTOR}policy_loss.loss_mode", "trainer.mine", f"{ACTOR}optim.optimizer_impl", "actor_rollout_ref.model.external_lib"}
     assert names == {*added, f"{ACTOR}fsdp_config.qat.enable"}
     assert not read().another_step
+    replayed = f"{ACTOR}router_replay.mode=R2 actor_rollout_ref.model.path="
+    assert len(read(f"{replayed}someone/else").another_step) == 1
+    assert not read(f"{replayed}Qwen/Qwen2.5-7B-Instruct").another_step
+
+
+@pytest.mark.parametrize(("model", "frozen"), [("someone/else", True), ("Qwen/Qwen3-30B-A3B", True), ("Qwen/Qwen2.5-7B", False)])
+def test_routers_are_frozen_unless_the_model_is_known_to_have_none(model: str, frozen: bool) -> None:
+    found = read(f"{ACTOR}strategy=megatron +{ROUTERS}=True actor_rollout_ref.model.path={model}")
+    assert (found.expression.endswith(" * freeze(parts=router)"), found.another_step) == (frozen, ())
 
 
 def test_the_number_of_devices_is_told_where_it_is_another_one() -> None:

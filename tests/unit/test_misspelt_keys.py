@@ -19,6 +19,7 @@ from placeproof.importers.meaning import meaning, read_meaning
 from placeproof.importers.settings import read_settings
 from placeproof.importers.shapes import parse_shapes
 from placeproof.importers.writing.table import read_writing
+from placeproof.models.hub import read_checkpoints
 from placeproof.profiles.profile import read_profile
 from placeproof.schedules.read import read_text as read_schedule
 from placeproof.semantics.catalogue import read_rules as read_compositions
@@ -44,6 +45,7 @@ KINDS: dict[str, tuple[str, Callable[..., object]]] = {
     "cluster": ("clusters/presets", clusters.read_text),
     "preset": ("models/presets", read_model),
     "family": ("models/families", read_model),
+    "checkpoints": ("models", of_ours(read_checkpoints)),
     "profile": ("profiles", of_ours(read_profile)),
     "rules": ("framework_rules", of_ours(read_rules)),
     "questions": ("framework_rules", of_ours(read_questions)),
@@ -59,6 +61,7 @@ CHOSEN: dict[str, str] = {
     "schedule": r"order\.let",
     "cluster": "levels",
     "preset": "",
+    "checkpoints": "sources",
     "family": r"stack|options\..*|buffers\..*",
     "profile": r"kept|implementation\.\w+\.differences",
     "rules": r"rule\.domains|rule\.template",
@@ -79,11 +82,13 @@ ONLY = {
     "meanings": ("meaning",),
     "writing": ("writing",),
 }
+#: By day one preset of each family: all have the same keys.
+PRESETS = {models.load(name).family: name for name in models.presets()}.values()
 FILES = [
     (kind, path)
     for kind, (folder, _) in KINDS.items()
     for path in sorted((ROOT / folder).glob("*.toml"))
-    if path.stem in ONLY.get(kind, (path.stem,))
+    if path.stem in ONLY.get(kind, (path.stem,)) and (NIGHTLY or kind != "preset" or path.stem in PRESETS)
 ]
 _HEADER = re.compile(r"\s*\[+([\w.\"-]+)\]+")
 _KEY = re.compile(r"^(\s*)([A-Za-z_]+)(\s*=)|(?<=[{,] )()([A-Za-z_]+)(\s*=)")

@@ -18,8 +18,12 @@ from published import as_printed, rows
 
 from placeproof import models
 from placeproof.core.symbols import SYMBOLS, symbol
+from placeproof.core.tables import FileKind, Table
+from placeproof.importers.huggingface.fields import families
+from placeproof.importers.models import model_from_config
 from placeproof.models import load
 from placeproof.models.family import GROUPS
+from placeproof.models.hub import checkpoints, read_checkpoints
 
 L, h, a, V, s, E, k = (symbol(n) for n in ("L", "h", "a", "V", "s", "E", "k"))
 HERE = Path(__file__).parents[1]
@@ -176,7 +180,28 @@ CONFIGURATIONS = {
     "qwen3-32b": "qwen3_32b",
     "qwen3-30b-a3b": "qwen3_30b_a3b",
     "qwen3-235b-a22b": "qwen3_235b_a22b",
+    "qwen3-coder-480b-a35b": "qwen3_coder_480b_a35b_instruct",
+    **{f"qwen3-{size}b": f"qwen3_{size.replace('.', '_')}b" for size in ("0.6", "1.7", "4", "14")},
+    **{f"qwen2.5-{size}b": f"qwen25_{size.replace('.', '_')}b" for size in ("0.5", "1.5", "3", "7", "14", "32", "72")},
+    "r1-distill-qwen-1.5b": "r1_distill_qwen_1_5b",
+    **{f"llama2-{size}b": f"llama2_{size}b" for size in ("7", "13", "70")},
+    **{f"llama3.2-{size}b": f"llama32_{size}b" for size in ("1", "3")},
+    "mistral-7b-v0.3": "mistral_7b_v0_3",
+    "gemma3-1b": "gemma3_1b",
+    "minimax-m2.5": "minimax_m2_5",
 }
+FOLDER = HERE / "configs" / "huggingface"
+RECORDED = json.loads((FOLDER / "recorded.json").read_text(encoding="utf-8"))["models"]
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_presets_have_the_sizes_of_their_configurations_and_count_as_transformers_does(name: str) -> None:
+    """Heads decide no count, so that sizes are compared, too; the sequence is a run's."""
+    file, preset = f"{CONFIGURATIONS[name]}.json", load(name)
+    read = model_from_config(FOLDER / file)
+    assert preset.parameters().total == RECORDED[file]["elements"]
+    assert (preset.family, dict(preset.options)) == (read.family, dict(read.options))
+    assert {**preset.sizes, "s": 0} == {**read.sizes, "s": 0}
 
 
 @pytest.mark.parametrize(
@@ -186,6 +211,8 @@ CONFIGURATIONS = {
         ("meta-llama/Meta-Llama-3-8B", "llama3-8b"),
         ("google/gemma-3-27b-it", "gemma3-27b"),
         ("google/gemma-3-27b-pt", "gemma3-27b"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "llama3-70b"),
+        ("Qwen/Qwen2.5-1.5B-Instruct", "qwen2.5-1.5b"),
     ],
 )
 def test_names_of_the_hub_are_those_of_presets(hub: str, name: str) -> None:
@@ -194,11 +221,52 @@ def test_names_of_the_hub_are_those_of_presets(hub: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "help"), [("Qwen/Qwen3-30B-A3", "did you mean `Qwen/Qwen3-30B-A3B`"), ("someone/else", "config.json as a file")]
+    ("name", "message", "help"),
+    [
+        ("Qwen/Qwen3-30B-A3", "there is no model", "did you mean `Qwen/Qwen3-30B-A3B`"),
+        ("someone/else", "there is no model", "config.json as a file"),
+        ("Qwen/Qwen3.5-9B", "is a model of type `qwen3_5`, and no preset has its sizes", "config.json as a file"),
+    ],
 )
-def test_other_names_of_the_hub_are_refused_with_the_remedy(name: str, help: str) -> None:
+def test_other_names_of_the_hub_are_refused_with_the_remedy(name: str, message: str, help: str) -> None:
     (problem,) = problems(lambda: load(name))
-    assert (problem.code, problem.message, help in str(problem.help)) == ("PP101", f"there is no model `{name}`", True)
+    assert (problem.code, message in problem.message, help in str(problem.help)) == ("PP101", True, True)
+
+
+@pytest.mark.parametrize("experts", [True, False])
+def test_checkpoints_of_the_hub_have_experts_where_their_types_and_presets_have(experts: bool) -> None:
+    """What the table says is derived twice: from the blocks of the preset, and from what the type's layers have in transformers."""
+    types = families() | {outer: families()[f"{outer}_text"] for outer in ("gemma3", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "llama4")}
+    found = {name: one for name, one in checkpoints().items() if one.experts == experts}
+    assert len(found) > 30
+    for name, one in found.items():
+        assert one.preset or one.type in (*types, *UNREAD), name
+        if one.type in types and one.type not in EITHER:
+            assert ("router" in (*types[one.type].layer, *types[one.type].sparse)) == experts, name
+        if one.preset:
+            model = load(name)
+            assert ("experts" in model.dimensions) == experts, name
+            assert model.family == types[one.type].model.family, name  # type: ignore[union-attr]
+
+
+#: Types of which some models have experts, and others none.
+EITHER = ("gemma4", "nemotron_h")
+#: Types that are known by their names alone.
+UNREAD = (*("deepseek_v4", "gemma4", "minimax_m3", "mistral3", "nemotron-nas", "nemotron_h", "qwen2_5_omni", "qwen3_5", "qwen3_5_moe"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('names = "a/b"\nsources = ["x"]', "`type` is missing"),
+        ('type = "llama"\nnames = "a/b"\nsources = ["y"]', "`y` is no source"),
+        ('type = "llama"\nnames = "a/b"\nsources = []', "`sources` is missing"),
+        ('type = "llama"\nnames = "a/b a/b"\nsources = ["x"]', "`a/b` has two rows"),
+    ],
+)
+def test_a_table_of_checkpoints_says_what_is_wrong_with_it(text: str, message: str) -> None:
+    table = Table.read(f'[sources]\nx = "somewhere"\n[[dense]]\n{text}\n', kind=FileKind(noun="a table", manual="see"), source="hub")
+    assert any(message in one.message for one in problems(lambda: read_checkpoints(table)))
 
 
 @pytest.mark.parametrize("name", models.presets())
@@ -206,7 +274,7 @@ def test_sequences_are_as_long_as_in_the_first_training(name: str) -> None:
     """Rotary embeddings that were stretched later say for how many tokens they were trained; where attention sees chunks, one chunk."""
     tokens = 2048
     if name in CONFIGURATIONS:
-        config = json.loads((HERE / "configs" / "huggingface" / f"{CONFIGURATIONS[name]}.json").read_text(encoding="utf-8"))
+        config = json.loads((FOLDER / f"{CONFIGURATIONS[name]}.json").read_text(encoding="utf-8"))
         told = config.get("text_config", config)
         told = told | (told.get("rope_scaling") or told.get("rope_parameters") or {})
         keys = ("attention_chunk_size", "original_max_position_embeddings", "max_position_embeddings", "seq_length")

@@ -264,11 +264,6 @@ def _check_experts(reader: Reader, facts: Facts) -> None:
         reader.refuse(name, "experts over devices beside copies of shards: no strategy says that", "leave `dp_replicate_size` out")
     elif complaint := misplaced(facts.ep, facts.dp, context=facts.cp, tensor=facts.tp):
         reader.refuse(name, *complaint)
-    elif facts.cp > 1 and _attention(reader, facts) != "te":
-        alone = (
-            "of a model with experts over devices this attention sees the tokens of its own device alone: Automodel says so in a warning"
-        )
-        reader.refuse("model.backend.attn", alone, "take `te`, or leave `cp_size` out")
     elif facts.tp > 1:
         reader.refuse(name, "experts over devices beside tensor parallelism are not read from here", "ask about the strategy itself")
     else:

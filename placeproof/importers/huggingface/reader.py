@@ -91,6 +91,8 @@ _OTHERWISE = {
 }
 
 
+#: Another type is often a letter or two away: a hint is for what is misspelt.
+_SPELT = 0.85
 #: How many tokens a model was made for: a run may take fewer.
 LONGEST = ("max_position_embeddings", "n_positions", "max_seq_len")
 _LIMITS = dict.fromkeys((*LONGEST, "seq_length"), "the longest sequence: a limit, and not s, which a run says")
@@ -102,7 +104,7 @@ def read(document: Document, problems: Problems) -> ImportedShapes:
     kind = document.data.get("model_type")
     family = families().get(kind) if isinstance(kind, str) else None
     if family is None:
-        near = suggestion(str(kind), families()) or "one of " + ", ".join(f"`{name}`" for name in sorted(families()))
+        near = suggestion(str(kind), families(), near=_SPELT) or "one of " + ", ".join(f"`{name}`" for name in sorted(families()))
         others = "`--shapes FILE --shapes-from transformers` has those of other models, as has a file of shapes that lists them"
         place = document.place("model_type")
         problems.add("PP501", f"the parameters of a model of type `{kind}` are not known", place=place, help=f"{near}; {others}")

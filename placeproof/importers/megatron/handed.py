@@ -29,17 +29,20 @@ _KERNELS = frozenset((
 
 @dataclass(slots=True)
 class Arguments:
-    """Megatron's arguments, with the path of the setting that says each."""
+    """Megatron's arguments, with the path of the setting that says each, and the value of that where it is another one."""
 
     data: dict[str, Any] = field(default_factory=dict)
     paths: dict[str, KeyPath] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
 
-    def put(self, name: str, value: Any, path: KeyPath = ()) -> None:
-        """Hand an argument over, unless it says nothing."""
+    def put(self, name: str, value: Any, path: KeyPath = (), said: Any = None) -> None:
+        """Hand an argument over, unless it says nothing. ``said``: the value of the setting, where that is another one."""
         if value is not None:
             self.data[name] = value
             if path:
                 self.paths[name] = path
+            if said is not None:
+                self.values[name] = said
 
 
 def read(arguments: Arguments, source: Document, world: int | None, problems: Problems, system: str) -> Imported:
@@ -55,13 +58,15 @@ def read(arguments: Arguments, source: Document, world: int | None, problems: Pr
     document = Document(data=arguments.data, source=source.source, text=source.text, spans=spans, bare=True, elsewhere=elsewhere)
     with problems.collecting():
         imported = megatron.read(document, world, problems, core=True)
-        readings = tuple(_renamed(one, arguments.paths) for one in imported.readings if one.name in arguments.paths)
+        readings = tuple(_renamed(one, arguments) for one in imported.readings if one.name in arguments.paths)
         return replace(imported, system=system, readings=readings)
     return Imported(system=system, source=source.source, expression="", readings=())
 
 
-def _renamed(reading: Reading, paths: Mapping[str, KeyPath]) -> Reading:
-    return replace(reading, name=".".join(map(str, paths[reading.name])))
+def _renamed(reading: Reading, arguments: Arguments) -> Reading:
+    """By the name of the setting that said it, with the value that it has."""
+    value = arguments.values.get(reading.name, reading.value)
+    return replace(reading, name=".".join(map(str, arguments.paths[reading.name])), value=value)
 
 
 def path_of(reader: Reader, name: str) -> KeyPath:
@@ -71,8 +76,9 @@ def path_of(reader: Reader, name: str) -> KeyPath:
 
 def hand(reader: Reader, arguments: Arguments, name: str, its: str, value: Any = None) -> None:
     """Hand a setting over by Megatron's name for it. What is false is left out. ``value``: in place of the setting's own."""
-    said = reader.get(name) if value is None else value
-    arguments.put(its, said if said is not False else None, path_of(reader, name))
+    own = reader.get(name)
+    handed = own if value is None else value
+    arguments.put(its, handed if handed is not False else None, path_of(reader, name), None if value is None else own)
 
 
 def table(reader: Reader, arguments: Arguments, path: tuple[str, ...], *, apart: Collection[str] = ()) -> None:
@@ -86,7 +92,7 @@ def table(reader: Reader, arguments: Arguments, path: tuple[str, ...], *, apart:
         if key in apart:
             continue
         if name == "grad_reduce_in_fp32":
-            arguments.put("grad_reduce_in_bf16", True if value in (False, "False", "false") else None, here)
+            arguments.put("grad_reduce_in_bf16", True if value in (False, "False", "false") else None, here, said=False)
         elif name in known and not isinstance(value, Mapping):
             arguments.put(name, value if value is not False else None, here)
         elif name in _KERNELS:

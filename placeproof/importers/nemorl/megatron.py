@@ -62,7 +62,7 @@ def _arguments(reader: Reader, step: Run) -> Arguments:
     _recomputation(reader, arguments)
     half = {"bfloat16": "bf16", "float16": "fp16"}.get(reader.get(POLICY + "precision"))
     if half is not None:
-        arguments.put(half, True)
+        arguments.put(half, True, path_of(reader, POLICY + "precision"), reader.get(POLICY + "precision"))
     arguments.put("micro_batch_size", step.micro)
     arguments.put("global_batch_size", step.samples)
     for name in reader.document.data["policy"]["megatron_cfg"].get("model_overrides") or ():
@@ -74,7 +74,7 @@ def _arguments(reader: Reader, step: Run) -> Arguments:
     if reader.get(MEGATRON + "optimizer.optimizer_cpu_offload"):
         hand(reader, arguments, MEGATRON + f"optimizer.{_FRACTION}", _FRACTION)
     narrow = half is not None and not reader.get(_WIDE)
-    arguments.put("grad_reduce_in_bf16", narrow or None, path_of(reader, _WIDE))
+    arguments.put("grad_reduce_in_bf16", narrow or None, path_of(reader, _WIDE), said=False)
     return arguments
 
 

@@ -25,7 +25,6 @@ from placeproof.importers.nemorl.inherited import inherited
 from placeproof.importers.nemorl.run import CLUSTER, COLOCATED, DTENSOR, MEGATRON, POLICY, Run
 from placeproof.importers.omegaconf import followed
 from placeproof.importers.settings import settings
-from placeproof.models.presets import hub_names, load
 
 #: Functions that values may call (nemo_rl/utils/config.py).
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"add": add, "mul": mul, "div": truediv, "max": max}
@@ -61,6 +60,7 @@ _ALWAYS = (
 )
 _TEACHERS = tuple("on_policy_distillation." + name for name in ("enabled", "non_colocated_teachers.enabled"))
 _REWARDS = "env.reward_model.resources."
+_OVER = "say it, or lay the file over one of NeMo RL's own with `defaults`"
 #: So many settings that are missing are named.
 _SHOWN = 6
 
@@ -102,9 +102,15 @@ def _reader(document: Document, problems: Problems) -> Reader:
 
     Raises InputError where something that matters is left open.
     """
+    empty = [name for name in dict.fromkeys(name.partition(".")[0] for name in _ALWAYS) if document.data.get(name) is None]
+    for name in empty:
+        message = f"`{name}` says nothing, and NeMo RL stops without what it looks up there"
+        problems.add("PP504", message, place=document.place(name), help=_OVER)
+    if empty:
+        problems.raise_if_any()
     tables = {name.rpartition(".")[0] for known in settings("nemorl") for name in known.names}
     around = {".".join(name.split(".")[:depth]) for name in tables for depth in range(len(name.split(".")))}
-    reader = Reader(document, _fields(document), problems, passed_over=tables | around, as_written=False)
+    reader = Reader(document, _fields(document), problems, passed_over=tables | around, as_written=False, unread=_unread(document))
     told = [problem.place for problem in problems.found]
     matters = [name for name in sorted(reader.open) if name in reader.fields and reader.fields[name].role is not Role.NO_MATTER]
     for name in matters:
@@ -113,6 +119,16 @@ def _reader(document: Document, problems: Problems) -> Reader:
     if matters:
         problems.raise_if_any()
     return reader
+
+
+def _unread(document: Document) -> dict[str, str]:
+    """Tables of what does not run the model: NeMo RL looks at no more of them than whether it does."""
+    policy = document.data.get("policy")
+    tables = policy if isinstance(policy, Mapping) else {}
+    others = {"megatron_cfg": "FSDP 2 runs the model", "dtensor_cfg": "Megatron-LM runs the model"}
+    return {
+        POLICY + name: why for name, why in others.items() if isinstance(table := tables.get(name), Mapping) and not table.get("enabled")
+    }
 
 
 def _fields(document: Document) -> Iterator[Field]:
@@ -150,8 +166,7 @@ def _ask(reader: Reader, program: str, backend: str) -> None:
     if missing and (reader.get(MEGATRON + "enabled") or reader.get(DTENSOR + "enabled")):
         rest = len(missing) - _SHOWN
         shown = ", ".join(f"`{name}`" for name in missing[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
-        help = "say them, or lay the file over one of NeMo RL's own with `defaults`"
-        reader.refuse(missing[0], f"NeMo RL stops without {shown}: nothing of that is said", help)
+        reader.refuse(missing[0], f"NeMo RL stops without {shown}: nothing of that is said", _OVER)
 
 
 def _size(reader: Reader, program: str, world: int | None) -> int | None:
@@ -252,15 +267,8 @@ def _facts(reader: Reader, program: str, backend: str, step: Run, said: int) -> 
         "answers": reader.get(f"{program}.num_generations_per_prompt") if cut else 1,
         "whole_batches": cut and not reader.get(f"{program}.async_{program}.enabled") and not reader.get("async_rl"),
         "update": str(reader.get(POLICY + "optimizer.name")).rpartition(".")[2],
-        "dense": on_megatron and _experts(reader.get(POLICY + "model_name")) is False,
-        "routed": on_megatron and tp == 1 and (ep > 1 or bool(_experts(reader.get(POLICY + "model_name")))),
         "frozen": any((reader.get(MEGATRON + "freeze_config") or {}).values()),
     }
-
-
-def _experts(model: object) -> bool | None:
-    """Whether a model has experts, None where it is not known."""
-    return "experts" in load(str(model)).dimensions if model in hub_names() else None
 
 
 def _readings(known: Known, told: tuple[Reading, ...]) -> tuple[Reading, ...]:

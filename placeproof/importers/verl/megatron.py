@@ -40,11 +40,11 @@ _SET: dict[str, Any] = {
 }  # fmt: skip
 
 
-def built(run: Reader, step: Run, m: int | None, problems: Problems) -> Imported:
-    """The strategy. ``m``: micro-batches of a step, None where they are open."""
+def built(run: Reader, step: Run, m: int | None, problems: Problems, *, routed: bool) -> Imported:
+    """The strategy. ``m``: micro-batches of a step, None where they are open. ``routed``: the model may have routers."""
     imported = read(_arguments(run, step, m), run.document, step.size, problems, "verl")
     if not run.get(MODEL + "lora.rank"):
-        apart = run.get(_ROUTERS) and run.get(MEGATRON + "tensor_model_parallel_size") == 1
+        apart = routed and run.get(_ROUTERS) and run.get(MEGATRON + "tensor_model_parallel_size") == 1
         return frozen(imported, "router") if apart else imported
     return adapted(run, imported, MODEL + "lora.", "rank", apart=run.get(MODEL + "lora.type") == "canonical_lora")
 

@@ -74,8 +74,10 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     known.check()
     if problems.found:
         return Imported(system="verl", source=document.source, expression="", readings=())
-    build = megatron.built if backend == "megatron" else fsdp.built
-    imported = build(run, step, m, problems)
+    if backend == "megatron":
+        imported = megatron.built(run, step, m, problems, routed=not known.get("dense_model"))
+    else:
+        imported = fsdp.built(run, step, m, problems)
     numbers = {"b": step.micro, "m": m}
     return replace(
         imported,
