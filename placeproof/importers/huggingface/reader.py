@@ -251,14 +251,24 @@ def _check(document: Document, family: Family, names: dict[str, str], values: Va
     if wrong:
         refuse("mlp_only_layers", f"there is no layer {wrong[0]}: there are {layers}, counted from 0", "leave it out")
     for setting in family.settings:
-        if setting.kind in ("texts", "letters") and layers and (listed := values.get(setting.name)) is not None:
+        if setting.kind in ("texts", "letters") and (listed := values.get(setting.name)) is not None:
             _check_list(setting, listed, layers, refuse)
-    if values.get("enable_moe_block"):
-        for name in ("num_experts", "moe_intermediate_size"):
-            if values.get(name) is None:
-                refuse(name, f"`{name}` is not said, and layers have experts: `enable_moe_block`", "say it, or leave experts out")
-    if shared := values.get("num_kv_shared_layers"):
-        kinds = family.fill(values)["layer_types"] if layers and "layer_types" in values else []
+    _check_kinds(document, family, values, refuse)
+    _check_class(document, problems)
+    for name, kind in _OTHER_NUMBERS.items():
+        value = document.data.get(name)
+        if name not in names.values() and value is not None and (isinstance(value, str) or not fits(kind, value)):
+            problems.add("PP503", f"`{name}` is {KINDS[kind]}, not {value!r}", place=document.place(name), help="leave it out, or mend it")
+
+
+def _check_kinds(document: Document, family: Family, values: Values, refuse: Callable[[str, str, str], None]) -> None:
+    """What models whose layers are of several kinds have to say of them."""
+    for name in ("num_experts", "moe_intermediate_size") if values.get("enable_moe_block") else ():
+        if values.get(name) is None:
+            refuse(name, f"`{name}` is not said, and layers have experts: `enable_moe_block`", "say it, or leave experts out")
+    shared = values.get("num_kv_shared_layers")
+    if shared and values.get(family.layers) and "layer_types" in values:
+        kinds = family.fill(values)["layer_types"]
         if {*kinds[: max(0, len(kinds) - shared)]} != {*kinds}:
             message = f"the last {shared} layers take keys and values of earlier ones, and of some kind there is no earlier layer"
             refuse("num_kv_shared_layers", message, "have fewer such layers")
@@ -268,16 +278,13 @@ def _check(document: Document, family: Family, names: dict[str, str], values: Va
     if "layers_block_type" in values and not (values["layers_block_type"] or values.get("hybrid_override_pattern", True)):
         help = "transformers would silently take four layers of its own"
         refuse("model_type", "neither `hybrid_override_pattern` nor `layers_block_type` says what layers there are", help)
-    _check_class(document, problems)
-    for name, kind in _OTHER_NUMBERS.items():
-        value = document.data.get(name)
-        if name not in names.values() and value is not None and (isinstance(value, str) or not fits(kind, value)):
-            problems.add("PP503", f"`{name}` is {KINDS[kind]}, not {value!r}", place=document.place(name), help="leave it out, or mend it")
 
 
-def _check_list(setting: Setting, listed: Sequence[str], layers: int, refuse: Callable[[str, str, str], None]) -> None:
+def _check_list(setting: Setting, listed: Sequence[str], layers: int | None, refuse: Callable[[str, str, str], None]) -> None:
     """A list with a word for each layer."""
-    if len(listed) != layers:
+    if len(listed) > MOST_LAYERS:
+        refuse(setting.name, f"`{setting.name}` lists {len(listed)} layers, and a model has at most {MOST_LAYERS}", "list fewer")
+    elif layers and len(listed) != layers:
         refuse(setting.name, f"`{setting.name}` lists {len(listed)} layers, and there are {layers}", "one word for each layer")
     for word in sorted({*listed} - {*setting.words}):
         refuse(setting.name, f"`{word}` is no kind of layer of this model", "one of " + ", ".join(f"`{w}`" for w in setting.words))
