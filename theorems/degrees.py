@@ -196,6 +196,25 @@ traffic_grows_with_devices_that_share_layers.control(
 )  # fmt: skip
 
 
+@theorem(expect=Proved(), cite="lee2019freezing")
+def traffic_grows_and_memory_shrinks_where_a_part_is_frozen(
+    P: Positive, P_frozen: NonNegative, N: Degree, b_theta: NonNegative, b_g: NonNegative, b_omega: NonNegative, b_frozen: NonNegative,
+    U: Real, A: Real, b_a: Real,
+):  # fmt: skip
+    """Where a part of the parameters is not trained, a device sends at least as much with one device more, and needs no more memory."""
+    subjects = ("ddp * freeze", "zero2 * freeze", "zero3 * freeze")
+    return holds(*[grows(s) for s in subjects], *[shrinks(s) for s in subjects], given=[P_frozen <= P])
+
+
+traffic_grows_and_memory_shrinks_where_a_part_is_frozen.control(
+    "gradients of all are sent",
+    lambda P, N, b_g: N * derived("ddp * freeze").sent >= 2 * (N - 1) * P * b_g,
+    refuted_at={
+        "P": 2, "P_frozen": 1, "N": 2, "b_theta": 1, "b_g": 1, "b_omega": 1, "b_frozen": 1, "U": 1, "A": 1, "b_a": 1,
+    },
+)  # fmt: skip
+
+
 @theorem(expect=Proved(), cite="korthikanti2022activations")
 def memory_shrinks_with_devices_that_share_layers(
     P: NonNegative, N: Degree, A: NonNegative, A_seq: Real, L: Positive, b: NonNegative["sequence"],

@@ -122,6 +122,7 @@ NEUTRAL: dict[str, object] = {
     "norms": "once",
     "experts": "split",
     "targets": "linear",
+    "parts": "embedding",
 }
 SCHEDULE_FIELDS = tuple(f.name for f in fields(Realisation))
 

@@ -22,15 +22,12 @@ PARTS = ("embedding", "ends", "router")
 TRAINED = "L_trained"
 
 
-def frozen(model: Model, part: str | None = None, layers: int | None = None) -> Model:
+def frozen(model: Model, part: str = "embedding", layers: int | None = None) -> Model:
     """The model with one of :data:`PARTS` frozen, and all that is before the last ``layers`` repetitions of its last layers.
 
     A tensor that several parts share is frozen where one of them is. Raises InputError where that is nothing, or all of the model, and for
     more layers than the last of its segments has.
     """
-    if part is None and layers is None:
-        help = "`freeze(parts=embedding)`, or `freeze(layers=2)` to train the last two layers"
-        refuse("PP122", f"which parameters of {model.name} are frozen is not said", help=help)
     before = tuple(model.segments if layers is None else _divided(model))
     if layers is not None:
         model = replace(model, segments=before).resized({TRAINED: layers})
@@ -65,7 +62,7 @@ def _weights(segments: tuple[Segment, ...]) -> Iterator[tuple[Segment, Block, st
         yield from ((segment, block, w.name) for block in segment.blocks for w in block.weights)
 
 
-def _names(part: str | None, above: bool, segment: Segment, block: Block, weight: str, segments: tuple[Segment, ...]) -> bool:
+def _names(part: str, above: bool, segment: Segment, block: Block, weight: str, segments: tuple[Segment, ...]) -> bool:
     """Whether a weight is frozen. ``above``: the layers that are trained stand by themselves, the last that are repeated."""
     repeated = [number for number, one in enumerate(segments) if _repeats(one)]
     number = segments.index(segment)

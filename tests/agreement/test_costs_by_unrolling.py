@@ -48,7 +48,7 @@ DATA = [
 MODEL = ["tp", "tp * sp", "tp * zero_r", "tp * zero_r(checkpoints=host)", "tp * checkpoint", ""]
 STAGES = ["pp", "pp(schedule=gpipe)", "accumulate", "pp * checkpoint", "checkpoint", ""]
 #: Which parameters are trained, and how they are updated.
-UPDATES = ["lora", "muon", "muon(owned)", "", "", ""]
+UPDATES = ["lora", "freeze", "muon", "muon(owned)", "", "", ""]
 
 
 @st.composite
@@ -83,6 +83,7 @@ def sizes_for(program: Program, seed: int, *, groups: bool) -> Sizes:
         "A": Fraction(draw.randint(50, 5000)),
         "P_norm": Fraction(draw.randint(0, 40) if groups else 0),
         "P_adapter": Fraction(draw.randint(0, 40)),
+        "P_frozen": Fraction(draw.randint(0, 40)),
     }
     values |= {"A_seq": values["A"] * Fraction(draw.randint(0, 4), 4), "L": Fraction(layers * stages), "m": Fraction(micro)}
     values |= {"U": values["P"] / (stages * units), "U_root": values["P"] / (stages * units), "n_u": Fraction(units)}
@@ -223,7 +224,7 @@ def test_composition_does_not_depend_on_the_order(subject: str, data: st.DataObj
 
 @given(subject=subjects())
 def test_composition_multiplies_divisors(subject: str) -> None:
-    """The model states of a composition are those of its data parallelism, divided by the degrees of the others."""
+    """The model states of a composition are those of its data parallelism and of what is trained, divided by the degrees of the others."""
     try:
         d = placeproof.derive(subject)
     except InputError:
@@ -234,7 +235,8 @@ def test_composition_multiplies_divisors(subject: str) -> None:
         for p, s in ((p, parse_strategy(p)) for p in subject.split(" * ") if p not in ("sp",) and "zero_r" not in p)
         if any(a.splits.samples for a in s.axes)
     ]
-    one = placeproof.derive(batch[0] if batch else "accumulate")
+    trained = [p for p in subject.split(" * ") if p in ("lora", "freeze")]
+    one = placeproof.derive(" * ".join([batch[0] if batch else "accumulate", *trained]))
     alone = one.memory["model_states"]
     divisor = sympy.Integer(1)
     for axis in d.program.axes:

@@ -125,8 +125,16 @@ class Device:
 
     def weight(self, element: Element) -> Fraction:
         """Parameters that an element stands for."""
-        whole, norm, adapter = (self.sizes.values[name] for name in ("P", "P_norm", "P_adapter"))
-        share = {"norm": norm, "matrix": whole - norm, "adapter": adapter, "base": whole - adapter}.get(element[1], whole)
+        whole, norm, adapter, frozen = (self.sizes.values[name] for name in ("P", "P_norm", "P_adapter", "P_frozen"))
+        shares = {
+            "norm": norm,
+            "matrix": whole - norm,
+            "adapter": adapter,
+            "base": whole - adapter,
+            "frozen": frozen,
+            "dense": whole - frozen,
+        }
+        share = shares.get(element[1], whole)
         for factor, owner in zip(self.factors, element[2], strict=True):
             if factor in self.sizes.parts:
                 share *= self.sizes.parts[factor][owner]

@@ -60,7 +60,7 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
     if keeps.train == "adapters":
         model = adapted(model, targets(model, keeps.targets or "linear"), keeps.rank)
     elif keeps.train == "part":
-        model = frozen(model, keeps.parts, keeps.layers)
+        model = frozen(model, keeps.parts or "embedding", keeps.layers)
     pipeline = any(a.splits.stages for a in strategy.axes)
     untrained = {w for s in model.segments for b in s.blocks for w in b.frozen}
     tied = tuple(w for w in shared_by_segments(model.shared, model.segments) if pipeline and w not in untrained)
@@ -105,7 +105,7 @@ def as_linked(model: Model, linked: Linked) -> Model:
     names = {block.name for s in model.segments for block in s.blocks}
     if names >= linked.blocks.keys():
         return model
-    for part in (None, *PARTS):
+    for part in PARTS:
         try:
             found = frozen(model, part, linked.values.get(TRAINED))
         except InputError:
