@@ -58,6 +58,10 @@ def test_a_model_is_told_with_its_parameters(name: str, capsys: pytest.CaptureFi
     assert model.source in text
 
 
+def test_a_model_is_told_by_its_name_on_the_hub(capsys: pytest.CaptureFixture[str]) -> None:
+    assert explained(capsys, "Qwen/Qwen2.5-7B-Instruct") == explained(capsys, "qwen2.5-7b")
+
+
 def test_a_family_is_told_in_formulas(capsys: pytest.CaptureFixture[str]) -> None:
     text = explained(capsys, "llama")
     assert f"all        {load('llama').parameters().total}" in text
