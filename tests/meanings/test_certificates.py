@@ -45,7 +45,10 @@ def written(strategy: str) -> dict[str, Any]:
     return certificate(program, Options(without=frozenset(program.without)))
 
 
-@pytest.mark.parametrize("strategy", [*(n for n in names() if n not in ("sp", "zero_r")), "tp * sp", "fsdp * tp", "zero1 * pp"])
+TOGETHER = ("tp * sp", "fsdp * tp", "zero1 * pp", "zero1 * adafactor", "zero1 * muon(exchanged)")
+
+
+@pytest.mark.parametrize("strategy", [*(n for n in names() if n not in ("sp", "zero_r")), *TOGETHER])
 def test_every_strategy_has_a_certificate_without_a_solver(strategy: str) -> None:
     document = json.loads(json.dumps(written(strategy)))
     assert document["unshown"] == []
