@@ -41,6 +41,7 @@ DEGREES = {
     "freeze": "freeze(parts=ends)",
     "muon": "muon",
     "adafactor": "adafactor",
+    "shampoo": "shampoo",
 }
 #: Strategies that place states on the axis dp.
 ON_DP = {"ddp", "fsdp", "zero1", "zero2", "zero3", "zeropp", "zero_infinity", "zero_offload"}

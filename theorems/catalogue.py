@@ -31,9 +31,10 @@ def trained(text, parameters, adapters, frozen):
     return adapters if "lora" in text else parameters - frozen if "freeze" in text else parameters
 
 
-def updated(text, b_omega, b_master, b_nu, rho):
-    """Bytes of optimizer state for each parameter that is trained: Adafactor's are sums along rows and columns beside a wide copy."""
-    return b_master + b_nu * rho if "adafactor" in text else b_omega
+def updated(text, b_omega, b_master, b_nu, rho, b_pre, sigma):
+    """Bytes of optimizer state for each parameter that is trained: Adafactor has factors beside a wide copy, Shampoo preconditioners beside
+    moments."""
+    return b_master + b_nu * rho if "adafactor" in text else b_omega + b_pre * sigma if "shampoo" in text else b_omega
 
 
 def on_one(amount, **more):
@@ -79,6 +80,8 @@ def one_device_holds_all(
     b_master: Real,
     b_nu: Real,
     rho: Real,
+    b_pre: Real,
+    sigma: Real,
     b_frozen: Real,
     b_a: Real,
 ):
@@ -87,7 +90,7 @@ def one_device_holds_all(
     goals = []
     for text in every():
         own = trained(text, P, P_adapter, P_frozen)
-        whole = own * (b_theta + b_g + updated(text, b_omega, b_master, b_nu, rho)) + (P - own) * b_frozen
+        whole = own * (b_theta + b_g + updated(text, b_omega, b_master, b_nu, rho, b_pre, sigma)) + (P - own) * b_frozen
         stored = L * b * s * h * b_a if "checkpoints=host" in text else 0
         goals += [on_one(costs(text).memory() + costs(text).memory("host")) == whole + stored, costs(text).undivided == whole]
     return holds(goals)
@@ -98,7 +101,7 @@ one_device_holds_all.control(
     lambda P, b_theta, b_g, b_omega: on_one(costs("zero_offload").memory()) == P * (b_theta + b_g + b_omega),
     refuted_at={
         "P": 1, "P_adapter": 0, "P_frozen": 0, "L": 1, "b": 1, "s": 1, "h": 1, "b_theta": 2, "b_g": 2, "b_omega": 12, "b_master": 4,
-        "b_nu": 4, "rho": 1, "b_frozen": 2, "b_a": 2,
+        "b_nu": 4, "rho": 1, "b_pre": 8, "sigma": 2, "b_frozen": 2, "b_a": 2,
     },
 )  # fmt: skip
 
@@ -153,6 +156,8 @@ def hosts_are_asked_for_half_more(
     b_master: Real,
     b_nu: Real,
     rho: Real,
+    b_pre: Real,
+    sigma: Real,
     b_frozen: Real,
 ):
     """Of a host DeepSpeed asks for 3/2 of the model states that it holds, in which a gradient takes 4 bytes at least, and exists wherever
@@ -178,6 +183,8 @@ hosts_are_asked_for_half_more.control(
         "b_master": 4,
         "b_nu": 4,
         "rho": 1,
+        "b_pre": 8,
+        "sigma": 2,
         "b_frozen": 2,
     },
 )

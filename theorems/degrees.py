@@ -79,6 +79,23 @@ memory_shrinks_with_devices_that_have_samples.control(
 )
 
 
+@theorem(expect=Proved(), cite="shi2023shampoo")
+def traffic_grows_and_memory_shrinks_with_owners_of_matrices(
+    P: NonNegative, N: Degree, b_theta: NonNegative, b_g: NonNegative, b_omega: NonNegative, b_pre: NonNegative, sigma: NonNegative,
+    U: Real, A: Real, b_a: Real,
+):  # fmt: skip
+    """With Shampoo a device sends at least as much with one device more, and its peak does not grow."""
+    subjects = ("ddp * shampoo", "zero1 * shampoo", "zero3 * shampoo")
+    return [*map(grows, subjects), *map(shrinks, subjects)]
+
+
+traffic_grows_and_memory_shrinks_with_owners_of_matrices.control(
+    "it sends twice as much with twice as many",
+    lambda N: derived("zero1 * shampoo").sent.where(N=2 * N) >= 2 * derived("zero1 * shampoo").sent,
+    refuted_at={"P": 1, "N": 2, "b_theta": 1, "b_g": 1},
+)
+
+
 @theorem(expect=Proved(), cite="shazeer2018adafactor")
 def traffic_grows_and_memory_shrinks_beside_factors(
     P: NonNegative, N: Degree, rho: NonNegative, b_theta: NonNegative, b_g: NonNegative, b_s: NonNegative, n_u: NonNegative,

@@ -74,6 +74,12 @@ def _about_blocks(d: Derivation) -> Iterator[str]:
             " has a part of it; what is no matrix has a second moment of its own. A first moment would add to b_master"
         )
         yield "norms of tensors are counted as one number a unit"
+    if dict(d.program.reference).get("optimizer") == "preconditioned":
+        yield (
+            "Shampoo keeps b_omega bytes of each element, with the moments of the update that it is grafted onto, and of a matrix b_pre"
+            " bytes of each element of its preconditioners, sigma for each of its own: 2 where it is cut into square blocks"
+        )
+        yield "what preconditioners and their inverse roots compute is not counted until a model is given"
     if alone and not d.amounts.groups:
         yield "all of P is counted as matrices; `--groups` counts as P_norm what is none, and is updated element by element"
     if not hidden:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from placeproof.programs.ir import Program
 
 
-#: Updates of whole matrices, of a program's ``reference(optimizer=...)``, that read them by functions that the program names.
-WHOLE_UPDATES = ("orthogonal", "factored")
+#: Updates of whole matrices, of a program's ``reference(optimizer=...)``, that are known by name.
+WHOLE_UPDATES = ("orthogonal", "factored", "preconditioned")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class Assumption:
     """A named assumption. ``without`` says what holds instead when it is dropped; None where it cannot be.
 
     ``where``: made only of programs that have an axis which splits this; ``experts``: that have a group of experts; ``elements``: with a
-    group of which the optimizer does not read whole matrices by a function that the program names.
+    group of which the optimizer is not known to read whole matrices.
     """
 
     name: str

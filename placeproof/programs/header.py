@@ -19,7 +19,7 @@ from placeproof.programs.ops import DOMAINS
 
 #: What a single device's step may do beyond a plain one: option -> allowed values, the first being what is usual.
 REFERENCE: dict[str, tuple[str, ...]] = {
-    "optimizer": ("elementwise", "tensor_norm", "matrix", "orthogonal", "factored"),
+    "optimizer": ("elementwise", "tensor_norm", "matrix", "orthogonal", "factored", "preconditioned"),
     "clip": ("none", "global_norm"),
     "dropout": ("none", "output"),
     "skip": ("never", "not_finite"),

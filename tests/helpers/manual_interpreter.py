@@ -379,7 +379,11 @@ class Model:
         """What the reference's optimizer reads for an element of a group."""
         alone = any(g.update == "elementwise" for g in self.program.groups if g.name == group)
         kind = "elementwise" if alone else self.options.get("optimizer", "elementwise")
-        return "matrix" if "elementwise-optimizer" in self.program.without and kind not in ("orthogonal", "factored") else kind
+        return (
+            "matrix"
+            if "elementwise-optimizer" in self.program.without and kind not in ("orthogonal", "factored", "preconditioned")
+            else kind
+        )
 
     def tokens(self, sample: Sample, step: int) -> int:
         """How many tokens of a sample count."""
@@ -563,7 +567,7 @@ class Model:
     def update(self, p: Vec, o: Vec, g: Vec) -> tuple[Vec, Vec]:
         """`update`, by the kind of the reference's optimizer, from what is held."""
         directions = self.orthogonalized(self.momentum(o, g))
-        sums = {"tensor_norm": self.tensor_sums(p, o, g), "matrix": self.matrix_sums(p, o, g)}
+        sums = {"tensor_norm": self.tensor_sums(p, o, g), **dict.fromkeys(("matrix", "preconditioned"), self.matrix_sums(p, o, g))}
         beside: dict[Elem, Num] = {}
         along = self.line_sums(g)
         norms = self.tensor_sums(p, o, g, along)

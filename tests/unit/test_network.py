@@ -131,7 +131,7 @@ class States:
         return optimizer.step(place.world, columns, (self.theta, omega, self.gradient), every, every, norms)
 
 
-@pytest.mark.parametrize("kind", ["elementwise", "tensor_norm", "matrix", "orthogonal", "factored"])
+@pytest.mark.parametrize("kind", ["elementwise", "tensor_norm", "matrix", "orthogonal", "factored", "preconditioned"])
 @settings(max_examples=10)
 @given(st.data())
 def test_every_optimizer_sees_every_input(kind: str, data: st.DataObject) -> None:
@@ -150,6 +150,7 @@ def test_every_optimizer_sees_every_input(kind: str, data: st.DataObject) -> Non
         of_others = {
             "tensor_norm": ("theta", "gradient"),
             "matrix": ("gradient",),
+            "preconditioned": ("gradient",),
             "orthogonal": ("momentum", "gradient"),
             "factored": ("theta", "momentum", "gradient"),
         }.get(kind, ())

@@ -90,10 +90,10 @@ SAYS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 #: Strategies of the catalogue that no configuration of a system says: what its file leaves to the program, or the system does not do.
 NEVER: dict[str, set[str]] = {
-    "torchtitan": {"zero1", "zero2", "zero_offload", "zeropp", "zero_r", "muon", "lora", "freeze", "adafactor"},
-    "deepspeed": {"hsdp", "sp", "muon", "lora", "freeze", "adafactor"},
-    "megatron": {"zero_offload", "zero_infinity", "zeropp", "lora", "freeze", "adafactor"},
-    "accelerate": {"zeropp", "zero_r", "muon", "lora", "freeze", "adafactor"},
+    "torchtitan": {"zero1", "zero2", "zero_offload", "zeropp", "zero_r", "muon", "lora", "freeze", "adafactor", "shampoo"},
+    "deepspeed": {"hsdp", "sp", "muon", "lora", "freeze", "adafactor", "shampoo"},
+    "megatron": {"zero_offload", "zero_infinity", "zeropp", "lora", "freeze", "adafactor", "shampoo"},
+    "accelerate": {"zeropp", "zero_r", "muon", "lora", "freeze", "adafactor", "shampoo"},
 }
 #: What is refused, with words of the reasons that have to be among the lines, and of the remedy.
 REFUSED: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
@@ -205,6 +205,7 @@ def test_what_a_system_never_says_is_refused_beside_anything(system: str) -> Non
         "zero_r": "zero_r",
         "muon": "ddp(4) * muon",
         "adafactor": "ddp(4) * adafactor",
+        "shampoo": "ddp(4) * shampoo",
         "lora": "ddp(4) * lora",
         "freeze": "ddp(4) * freeze",
     }

@@ -1,4 +1,5 @@
-"""What an update of whole matrices computes on a device: the iterations that make a direction of each matrix that it has, or gathers.
+"""What an update of whole matrices computes on a device: of each matrix that it has, or gathers, the iterations that make its direction, or
+what preconditions it.
 
 Which matrices these are, and how much of each a device has, is read off the step; their shapes off the products of forward. A matrix has as
 many rows as its shorter side has elements: what is longer is transposed (Jordan et al. 2024, "Muon"). Element-wise operations are not
@@ -87,7 +88,7 @@ def iterated(stage: Stage, step: StepCosts, at: Sizing) -> sympy.Expr:
 
 def _directions(step: StepCosts) -> Iterator[Direction]:
     program = step.found.program
-    if dict(program.reference).get("optimizer") != "orthogonal":
+    if dict(program.reference).get("optimizer") not in _WORK:
         return
     groups = {g.name: g for g in program.groups}
     stages = {a.name for a in program.axes if a.splits.stages}  # a device's own layers are counted
@@ -121,7 +122,15 @@ def _of(matrix: Matrix, direction: Direction, step: StepCosts, at: Sizing) -> Am
         refuse("PP311", text, place=direction.event.stmt.place, help="gather them first: `all_gather(momentum(...), ...)`")
 
     number = sympy.Mul(*(sizes[dim] for dim in dims if dim in matrix.beside)) / step.amounts.devices(parts)
-    return number * symbol("n_ns") * _iteration(*_ordered(*matrix.sides(sizes), step.linked.values))
+    work = _WORK[dict(step.found.program.reference)["optimizer"]]
+    return number * work(*_ordered(*matrix.sides(sizes), step.linked.values))
+
+
+def blocked(rows: sympy.Expr, columns: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
+    """Rows and columns of the blocks into which Shampoo cuts a matrix, whose sides they are taken to divide."""
+    import sympy
+
+    return sympy.Min(rows, symbol("d_pre")), sympy.Min(columns, symbol("d_pre"))
 
 
 def _ordered(one: sympy.Expr, other: sympy.Expr, values: Mapping[str, int]) -> tuple[sympy.Expr, sympy.Expr]:
@@ -134,8 +143,25 @@ def _ordered(one: sympy.Expr, other: sympy.Expr, values: Mapping[str, int]) -> t
     return (one, other) if ratio <= 1 else (other, one)
 
 
+def _preconditioned(rows: sympy.Expr, columns: sympy.Expr) -> Amount:
+    """Of one matrix under Shampoo: of each block two products that its preconditioners are made of, two with their inverse roots, and a
+    share of these roots."""
+    one, other = blocked(rows, columns)
+    roots = 2 * symbol("n_root") * (one**2 / other + other**2 / one) / symbol("T_root")
+    return rows * columns * (4 * (one + other) + roots)
+
+
+def _directed(rows: sympy.Expr, columns: sympy.Expr) -> Amount:
+    """Of the direction of one matrix."""
+    return symbol("n_ns") * _iteration(rows, columns)
+
+
 def _iteration(rows: sympy.Expr, columns: sympy.Expr) -> Amount:
     """Of one iteration of one matrix."""
     program = update_program("newton_schulz")
     sizes = {dim: columns if dim == "columns" else rows for t in program.tensors for dim in (*t.dims, *([t.picks] if t.picks else []))}
     return flops(program, sizes, {a.name: 1 for a in program.axes}).forward
+
+
+#: What an update of whole matrices computes of one, by what a program's reference says of the optimizer.
+_WORK = {"orthogonal": _directed, "preconditioned": _preconditioned}

@@ -148,9 +148,9 @@ def updated(cost: StageCost) -> Amount:
 
     optimizer = sympy.sympify(cost.states["optimizer"])
     one, none = sympy.Integer(1), sympy.Integer(0)
-    mine = optimizer.xreplace({symbol("b_omega"): one, symbol("b_master"): one, symbol("b_nu"): none})
+    mine = optimizer.xreplace({symbol("b_omega"): one, symbol("b_master"): one, symbol("b_nu"): none, symbol("b_pre"): none})
     passes = 2 * symbol("b_theta") + symbol("b_g")
-    return mine * passes + 2 * optimizer if optimizer.has(symbol("b_master")) else mine * (passes + 2 * symbol("b_omega"))
+    return mine * passes + 2 * optimizer if optimizer.has(symbol("b_master"), symbol("b_pre")) else mine * (passes + 2 * symbol("b_omega"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from placeproof.collectives import COLLECTIVES
 from placeproof.core.strategy import ADAPTER_SUMS, COPIES, EXPERT, EXPERT_COPIES, EXPERTS, NORM, TIED
 from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.tensors import Amount
-from placeproof.cost.model.directions import matrices
+from placeproof.cost.model.directions import blocked, matrices
 from placeproof.cost.model.parts import DeviceSegment, Sizing
 from placeproof.cost.model.stages import Stage
 from placeproof.cost.model.step import COUNTED, GroupCosts, StateMessage
@@ -57,7 +57,7 @@ class ParameterShare:
     A unit is a part of the model. Where the root unit is gathered apart, it has what is no layer, and the units are the layers. ``once``:
     those of groups, of one copy. ``sums``: those of one copy whose gradients the step sums over the axis that splits the hidden dimension,
     where a formula does not say of which group. ``apart``: whether units differ in what they have of groups that are held, or updated,
-    otherwise. ``rho``: rows and columns of matrices of which the update sums along these, for each of their elements.
+    otherwise. ``ratio``: what the optimizer has of whole matrices, for each of their elements, by the ``symbol`` of it in formulas.
     """
 
     def __init__(self, costs: GroupCosts, counted: Mapping[str, sympy.Expr], stage: Stage, at: Sizing, linked: Linked) -> None:
@@ -73,12 +73,17 @@ class ParameterShare:
         members = [(p, times, p.elements_of(own, at)) for p, times in stage.held]
         factored = {g.name for g in linked.step.groups if g.update is None and not g.frozen}
 
-        def rho(weights: Iterable[tuple[tuple[str, str], Amount]]) -> sympy.Expr:
-            """Rows and columns of those that are matrices to the update, for each of their elements."""
+        def ratio_of(weights: Iterable[tuple[tuple[str, str], Amount]]) -> sympy.Expr:
+            """What the optimizer has of those that are matrices to the update, for each of their elements."""
             whole = [(n, ratios[weight]) for weight, n in weights if ratios and linked.group(*weight) in factored]
             return sympy.Add(*(n * ratio for n, ratio in whole)) / sympy.Add(*(n for n, _ in whole)) if whole else sympy.Integer(0)
 
-        ratios = dict(_ratios(stage, at)) if dict(linked.step.reference).get("optimizer") == "factored" else {}
+        self.symbol, of_sides = _RATIOS.get(dict(linked.step.reference).get("optimizer", ""), ("rho", None))
+        ratios = (
+            {}
+            if of_sides is None
+            else {(m.weight.block, m.weight.name): of_sides(*m.sides(at.sizes)) for p, _ in stage.held for m in matrices(p)}
+        )
         units = [(p.repeats, sympy.Add(*elements.values())) for p, _, elements in members]
         self.root = sympy.Add(*(n for _, n in _once(m for m in members if not m[0].repeats))) if costs.root_apart else None
         self.units = [n for layer, n in units if layer or self.root is None] or [sympy.Integer(0)]
@@ -93,8 +98,8 @@ class ParameterShare:
         self.of_root = by_group(_once(m for m in members if not m[0].repeats))
         parts = [elements.items() for p, _, elements in members if p.repeats or self.root is None]
         self.parts = [by_group(elements) for elements in parts]
-        self.rho, self.rho_of_root = rho(_once(members)), rho(_once(m for m in members if not m[0].repeats))
-        self.rho_of_parts = [rho(elements) for elements in parts]
+        self.ratio, self.ratio_of_root = ratio_of(_once(members)), ratio_of(_once(m for m in members if not m[0].repeats))
+        self.ratio_of_parts = [ratio_of(elements) for elements in parts]
         self.layers = _layers(stage)
         summed = (NORM, ADAPTER_SUMS) if not costs.experts else (EXPERT_COPIES,) if EXPERT_COPIES in named else (EXPERT,)
         self.sums = sympy.Add(*(self.once[g] for g in summed))
@@ -116,7 +121,7 @@ class ParameterShare:
         put = {
             "P": self.total,
             "U": self.total if named is None else named,
-            "rho": self.rho,
+            self.symbol: self.ratio,
             "n_u": self.layers,
             **{f"P_{group}": n for group, n in self.groups.items()},
         }
@@ -130,12 +135,12 @@ class ParameterShare:
         if isinstance(expr, sympy.Add | sympy.Max):
             return expr.func(*(self.of_unit(arg, number) for arg in expr.args))
         if symbol("U_root") in expr.free_symbols:
-            groups, total, rho = self.of_root, self.root, self.rho_of_root
+            groups, total, ratio = self.of_root, self.root, self.ratio_of_root
         elif symbol("U") in expr.free_symbols:
-            groups, total, rho = self.parts[number], self.units[number], self.rho_of_parts[number]
+            groups, total, ratio = self.parts[number], self.units[number], self.ratio_of_parts[number]
         else:
             return self.of(expr)
-        put = {"P": total, "U": total, "U_root": total, "rho": rho}
+        put = {"P": total, "U": total, "U_root": total, self.symbol: ratio}
         put |= {f"P_{group}": groups[group] for group in (*COUNTED, COPIES, TIED)}
         return expr.xreplace({symbol(name): n for name, n in put.items()}) if total != 0 else sympy.Integer(0)
 
@@ -144,12 +149,19 @@ class ParameterShare:
         return expr.xreplace({symbol("P"): self.sums, **{symbol(f"P_{group}"): self.once[group] for group in COUNTED}})
 
 
-def _ratios(stage: Stage, at: Sizing) -> Iterator[tuple[tuple[str, str], sympy.Expr]]:
-    """Of each weight as a matrix, its rows and columns for each of its elements."""
-    for part, _ in stage.held:
-        for matrix in matrices(part):
-            one, other = matrix.sides(at.sizes)
-            yield (matrix.weight.block, matrix.weight.name), 1 / one + 1 / other
+def _factors(rows: sympy.Expr, columns: sympy.Expr) -> sympy.Expr:
+    """Rows and columns of a matrix, for each of its elements."""
+    return 1 / rows + 1 / columns
+
+
+def _preconditioners(rows: sympy.Expr, columns: sympy.Expr) -> sympy.Expr:
+    """Elements of the preconditioners of a matrix, for each of its own."""
+    one, other = blocked(rows, columns)
+    return one / other + other / one
+
+
+#: What an optimizer has of a matrix by its sides, for each of its elements, and the symbol of that in formulas.
+_RATIOS = {"factored": ("rho", _factors), "preconditioned": ("sigma", _preconditioners)}
 
 
 def _of_ends(stage: Stage, at: Sizing) -> sympy.Expr:

@@ -31,6 +31,24 @@ MOST_LOOKED_AT = 100_000
 _UNITS = Count((((0, 1, 0), 1),))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfMatrices:
+    """What an optimizer keeps of whole matrices: ``ratio`` numbers for each of their elements, of ``moment`` bytes each, and ``width``
+    bytes of the element itself. ``alone``: of what is no matrix, such a number of each element."""
+
+    width: str
+    moment: str
+    ratio: str
+    alone: bool
+
+
+#: By what a program's reference says of the optimizer.
+_OF_MATRICES = {
+    "factored": OfMatrices(width="b_master", moment="b_nu", ratio="rho", alone=True),
+    "preconditioned": OfMatrices(width="b_omega", moment="b_pre", ratio="sigma", alone=False),
+}
+
+
 @dataclass(frozen=True)
 class Amounts:
     """Sizes of a program's values. ``groups``: count norms and biases apart (``P_norm``) instead of taking them as 0.
@@ -150,19 +168,20 @@ class Amounts:
         return sum((symbol(width) * total for width, total in totals.items()), self.one * 0)
 
     def _numbers(self, value: Value, piece: Piece, mean: bool) -> Iterator[tuple[str, sympy.Expr]]:
-        """Numbers of a piece with their widths. Of optimizer state with factors for a second moment: what it has of each element, and the
-        factors of its matrices."""
+        """Numbers of a piece with their widths. Of optimizer state that has something of whole matrices: what it has of each element, and
+        for that of each matrix which is there."""
         width, elements = value.width(piece), self._elements(value, piece, mean)
-        if value.kind is not Kind.OPTIMIZER or dict(self.program.reference).get("optimizer") != "factored":
+        own = _OF_MATRICES.get(dict(self.program.reference).get("optimizer", "")) if value.kind is Kind.OPTIMIZER else None
+        if own is None:
             yield width, elements
             return
+        yield own.width, elements
         group = next((g for g in self.program.groups if g.name == piece.group), self.program.groups[0])
-        yield "b_master", elements
-        if group.update == "elementwise":
-            yield "b_nu", elements
-        else:
+        if group.update is None:
             sums = line_sums(piece, self.program)
-            yield "b_nu", self._elements(replace(value, kind=Kind.SUMS, pieces=(sums,)), sums, mean)
+            yield own.moment, symbol(own.ratio) * self._elements(replace(value, pieces=(sums,)), sums, mean)
+        elif own.alone:
+            yield own.moment, elements
 
     def payload(self, value: Value, axes: tuple[str, ...]) -> sympy.Expr:
         """Bytes of the tensor that a collective over these axis factors works on: not split over them."""

@@ -32,7 +32,7 @@ def asked(amount: sympy.Expr) -> sympy.Expr:
     import sympy
 
     b_g = symbol("b_g")
-    activations = amount.xreplace({symbol(name): sympy.Integer(0) for name in ("b_theta", "b_frozen", "b_g", "b_nu", *_UPDATED)})
+    activations = amount.xreplace({symbol(name): sympy.Integer(0) for name in ("b_theta", "b_frozen", "b_g", "b_nu", "b_pre", *_UPDATED)})
     updated = sympy.Add(*(sympy.diff(amount, symbol(name)) for name in _UPDATED))
     states = amount - activations - b_g * sympy.diff(amount, b_g) + sympy.Max(b_g, _WIDE) * updated
     return sympy.Rational(3, 2) * states + activations

@@ -75,7 +75,7 @@ class Reference:
     def _updated(self, theta: Tensor, momentum: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         new = theta - momentum / 4 - g * g / 64
         for kind in {*self.kinds} - {"elementwise"}:
-            terms = {"matrix": g, "orthogonal": momentum * momentum}.get(kind, g * g + theta)
+            terms = {"matrix": g, "preconditioned": g, "orthogonal": momentum * momentum}.get(kind, g * g + theta)
             if kind == "factored":
                 lines = sum(n * _summed(g * g, of) for n, of in enumerate(self._lines_of, start=1))
                 norms = _summed((terms + momentum) * (lines + 1), self.tensor_of) + lines

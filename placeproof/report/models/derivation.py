@@ -297,6 +297,8 @@ def conventions(d: ModelDerivation) -> list[str]:
         lines += directions(d)
     if dict(d.linked.step.reference).get("optimizer") == "factored":
         lines += factors(d)
+    if dict(d.linked.step.reference).get("optimizer") == "preconditioned":
+        lines += preconditioners(d)
     if any(cost.host != 0 for cost in d.costs):
         lines.append("what lies on the host is no part of the peak, and neither is what passes there in an update")
     if any(cost.host_asked != cost.host for cost in d.costs):
@@ -322,6 +324,19 @@ def directions(d: ModelDerivation) -> list[str]:
     ]
     if any(g.whole for g in d.linked.step.groups) or any(c.op == "all_to_all" and c.option("order") for c in d.linked.step.calls):
         lines.append("owners of whole matrices are taken to have equal parts of them")
+    return lines
+
+
+def preconditioners(d: ModelDerivation) -> list[str]:
+    """What is taken for granted of an update that preconditions."""
+    lines = [
+        "Shampoo keeps b_omega bytes of each element, with the moments of the update that it is grafted onto, and b_pre bytes of each"
+        " element of preconditioners; tables, heads and each expert are matrices, gains and biases are none",
+        "matrices are cut into blocks of at most d_pre rows and columns, which are taken to divide them",
+        "an inverse root takes n_root products of matrices, once in T_root steps",
+    ]
+    if any(g.whole for g in d.linked.step.groups):
+        lines.append("owners of whole matrices are taken to have equal parts of them, and of what they compute")
     return lines
 
 

@@ -135,7 +135,7 @@ def update_value(world: World, state: str, group: str, operands: tuple[Poly, Pol
     or what it needs beside is ``given``. A matrix optimizer reads the whole matrix, too.
     """
     name, kind = f"new {state}", optimizer_of(world, group)
-    if not given and kind == "matrix":
+    if not given and kind in ("matrix", "preconditioned"):
         return app(f"{name} of a matrix", *(lam(_within(world, group), o) for o in operands), *world.element(group))
     if not given and kind == "tensor_norm":
         given = (tensor_norm(world, group, operands, held),)

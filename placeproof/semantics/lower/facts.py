@@ -170,8 +170,8 @@ class Facts:
 
     @property
     def tables_too(self) -> bool:
-        """Whether tables and heads are matrices to the update, as to Adafactor; to Muon, only what layers multiply with is."""
-        return self.strategy.schedule.update == "factored"
+        """Whether tables and heads are matrices to the update, as to Adafactor and Shampoo; to Muon, only what layers multiply with is."""
+        return self.strategy.schedule.update in ("factored", "preconditioned")
 
     def cut_matrices(self, group: str | None) -> tuple[str, ...]:
         """The axes along which a device has parts of each matrix of which the update reads the whole."""

@@ -55,6 +55,10 @@ def lower(
         message = "an update of whole matrices needs to know which parts of experts make one, where the hidden dimension is split"
         help = "say of which model, `--model mixtral-8x7b`, or keep each expert whole: `ep(experts=whole)`"
         refuse("PP122", message, help=help)
+    cut = next((axis for group in facts.trained for axis in facts.cut_matrices(group)), None)
+    if strategy.schedule.update == "preconditioned" and cut is not None:
+        message = f"Shampoo preconditions whole matrices, of which the devices of `{cut}` have parts: that they are gathered is not lowered"
+        refuse("PP122", message, help=f"leave `{cut}` out, or `shampoo`")
     if facts.frozen and facts.cut is not None:
         what = "adapters" if facts.strategy.schedule.train == "adapters" else "frozen parameters"
         message = f"which of the {what} lie in parts on `{facts.cut}`, which splits the hidden dimension, depends on the layers"

@@ -55,7 +55,7 @@ def _moved(world: World, columns: Columns, states: States, held: tuple[Array, Ar
         moved, by = given, f.of(1)
     elif chosen == "orthogonal":
         moved, by = orthogonalized(world, columns, moved, there), f.of(1)
-    elif chosen == "matrix":
+    elif chosen in ("matrix", "preconditioned"):
         by = f.add(_beside(of, *_totals(f, of, np.where(have, g, f.of(0)))), f.of(1))
     else:
         by = _beside(of, *_totals(f, of, np.where(there, _term(f, states), f.of(0))))
