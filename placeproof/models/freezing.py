@@ -25,8 +25,8 @@ TRAINED = "L_trained"
 def frozen(model: Model, part: str = "embedding", layers: int | None = None) -> Model:
     """The model with one of :data:`PARTS` frozen, and all that is before the last ``layers`` repetitions of its last layers.
 
-    A tensor that several parts share is frozen where one of them is. Raises InputError where that is nothing, or all of the model, and for
-    more layers than the last of its segments has.
+    A tensor that several parts share is frozen where one of them is. Raises InputError where that is nothing, or all of the model, for more
+    layers than the last of its segments has, and where that one is repeated in turn with others.
     """
     before = tuple(model.segments if layers is None else _divided(model))
     if layers is not None:
@@ -45,6 +45,9 @@ def frozen(model: Model, part: str = "embedding", layers: int | None = None) -> 
 def _divided(model: Model) -> Iterator[Segment]:
     """Its segments, the last that is repeated as two: the layers that are frozen, and those that are trained."""
     last = next(s for s in reversed(model.segments) if _repeats(s))
+    if last.in_turn:
+        message = f"layers of {model.name} are of several kinds in turn: that the last ones alone are trained is not derived"
+        refuse("PP122", message, help="leave `layers` out: `freeze(parts=ends)`")
     for segment in model.segments:
         if segment is last:
             yield replace(segment, name=f"{segment.name}_frozen", times=expression(f"{segment.times} - {TRAINED}"))

@@ -157,6 +157,7 @@ def test_a_step_that_does_not_reduce_what_is_trained_is_refuted() -> None:
     [
         ("fsdp * freeze(parts=router)", "llama3-8b", "no parameters"),
         ("fsdp * freeze(layers=33)", "llama3-8b", "`L_trained` = 33 exceeds `L` = 32"),
+        ("fsdp * freeze(layers=2)", "llama4", "layers of llama4 are of several kinds in turn"),
         ("fsdp * freeze(layers=59)", "deepseek-v3", "there would be -1 times"),
         ("fsdp * ep * freeze(layers=2)", "mixtral-8x7b", "experts of some layers are trained"),
         ("fsdp * freeze(parts=head)", "llama3-8b", "`parts` is"),
