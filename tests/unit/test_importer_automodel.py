@@ -11,7 +11,10 @@ from placeproof.core.diagnostics import InputError
 from placeproof.importers import Imported, read_config
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "automodel"
-QWEN, MINIMAX = "model: {{pretrained_model_name_or_path: Qwen/Qwen3-30B-A3B, backend: {{attn: {}}}}}\n", "MiniMaxAI/MiniMax-M3"
+QWEN = "model: {{pretrained_model_name_or_path: Qwen/Qwen3-30B-A3B, backend: {{attn: {}}}}}\n"
+MINIMAX, GLM, NEMOTRON = (
+    ("Qwen/Qwen3-30B-A3B", name) for name in ("MiniMaxAI/MiniMax-M3", "zai-org/GLM-5.2", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16")
+)
 LEAST = "step_scheduler: {global_batch_size: 32, local_batch_size: 2}\noptimizer: {_target_: torch.optim.AdamW}\n"
 
 
@@ -64,7 +67,8 @@ def test_settings_decide_the_strategy(distributed: str, expression: str) -> None
         ("pp_size: 2, pipeline: {pp_microbatch_size: 3}", "", "PP504", "cannot be cut into parts of 3"),
         ("ep_size: 8, tp_size: 4", "", "PP504", "no strategy says that"),
         ("ep_size: 2, dp_replicate_size: 2", "", "PP504", "beside copies of shards"),
-        ("ep_size: 4, cp_size: 2", QWEN.format("sdpa"), "PP504", "of a `qwen3_moe` sees the tokens of its own device alone"),
+        ("ep_size: 4, cp_size: 2", QWEN.format("sdpa"), "PP504", "stops at samples of a `qwen3_moe` that are split"),
+        ("ep_size: 4, cp_size: 2", QWEN.format("te").replace(*GLM), "PP504", "stops at samples of a `glm_moe_dsa` that are split"),
         ("", "recipe: FinetuneRecipeForVLM\n", "PP504", "`FinetuneRecipeForVLM` is another program"),
         ("", "quantization: {load_in_4bit: true}\n", "PP504", "weights lie in few bits"),
         ("", "parallelizer: {_target_: a}\n", "PP504", "is how early versions say"),
@@ -83,9 +87,11 @@ def test_what_makes_another_step_is_named() -> None:
     assert names == {"qat.enabled", "neftune", "model.backend.fake_balanced_gate", "loss_fn._target_", "experts"}
     assert not read().another_step
     split = "ep_size: 4, cp_size: 2"
-    for others in ("", "model: {backend: {attn: sdpa}}\n", QWEN.format("magi"), QWEN.format("sdpa").replace("Qwen/Qwen3-30B-A3B", MINIMAX)):
+    owned = (QWEN.format(attention).replace(*model) for attention, model in (("sdpa", MINIMAX), ("tilelang", GLM), ("sdpa", NEMOTRON)))
+    for others in ("", "model: {backend: {attn: sdpa}}\n", QWEN.format("magi"), *owned):
         assert {reading.name for reading in read(split, others).another_step} == {"distributed.cp_size", "experts"}
-    assert {reading.name for reading in read(split, QWEN.format("te")).another_step} == {"experts"}
+    for others in (QWEN.format("te"), QWEN.format("null"), QWEN.format("te").replace(*NEMOTRON)):
+        assert {reading.name for reading in read(split, others).another_step} == {"experts"}
 
 
 @pytest.mark.parametrize("empty", ["pipeline", "moe", "mp_policy"])

@@ -116,7 +116,7 @@ def test_settings_decide_the_strategy(said: dict[str, Any], world: int, expressi
         ({**PLAIN, FSDP + "dp_replicate_size": 2, FSDP + "expert_parallel_size": 2}, None, "beside copies of shards"),
         ({**PLAIN, FSDP + "expert_parallel_size": 3}, None, "3 devices that share experts do not divide 16"),
         ({FSDP + "expert_parallel_size": 2}, None, "beside tensor parallelism"),
-        ({**SPREAD, FSDP + "automodel_kwargs.backend.attn": "sdpa"}, None, "sees the tokens of its own device alone"),
+        ({**SPREAD, FSDP + "automodel_kwargs.backend.attn": "sdpa"}, None, "another attention than Transformer Engine's is said"),
         ({**PLAIN, FSDP + "context_parallel_size": 2, "policy.model_name": "google/gemma-3-4b-it"}, None, "samples of a `gemma3`"),
         ({"policy": None}, None, "`policy` says nothing"),
         ({"cluster": None}, None, "`cluster` says nothing"),
@@ -208,8 +208,12 @@ def test_what_makes_another_step_is_named() -> None:
     assert {one.name for one in read({**PLAIN, FSDP + "expert_parallel_size": 2}).another_step} == {"experts"}
     frozen = {**BY_MEGATRON, "policy.model_name": "a/b", MEGATRON + "peft": {"enabled": True, "dim": 8, "dropout": 0.1}}
     assert {one.name for one in read(frozen).another_step} == {MEGATRON + "peft.dropout"}
-    assert FSDP + "context_parallel_size" in {one.name for one in read(SPREAD).another_step}
-    assert {one.name for one in read({**SPREAD, FSDP + "automodel_kwargs.backend.attn": "te"}).another_step} == {"experts"}
+    attention, mamba = FSDP + "automodel_kwargs.backend.attn", {"policy.model_name": "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"}
+    for said in ({"policy.model_name": "a/b"}, mamba, {**mamba, attention: "sdpa"}):
+        assert {one.name for one in read({**SPREAD, **said}).another_step} == {FSDP + "context_parallel_size", "experts"}
+    for said in ({"policy.model_name": "Qwen/Qwen3-30B-A3B"}, {**mamba, attention: "te"}, {"policy.model_name": "a/b", attention: "te"}):
+        assert {one.name for one in read({**SPREAD, **said}).another_step} == {"experts"}
+    assert refused({**SPREAD, **mamba, attention: "flex"})
 
 
 def test_what_it_does_not_know_is_passed_over_and_named() -> None:
