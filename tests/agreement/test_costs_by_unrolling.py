@@ -48,7 +48,7 @@ DATA = [
 MODEL = ["tp", "tp * sp", "tp * zero_r", "tp * zero_r(checkpoints=host)", "tp * checkpoint", ""]
 STAGES = ["pp", "pp(schedule=gpipe)", "accumulate", "pp * checkpoint", "checkpoint", ""]
 #: Which parameters are trained, and how they are updated.
-UPDATES = ["lora", "freeze", "muon", "muon(owned)", "", "", ""]
+UPDATES = ["lora", "freeze", "muon", "muon(owned)", "muon(exchanged)", "", "", ""]
 
 
 @st.composite

@@ -364,6 +364,9 @@ class Device:
         if call.op == "send":
             self.send(call.axes, self.bytes(value))
             return None
+        if call.op == "all_to_all":  # to each of the others as much as to itself
+            self.send(call.axes, self.bytes(value) * (n - 1) / n)
+            return value
         whole = self.spread(value, factors)
         rounds = {"all_reduce": 2 * (n - 1), "broadcast": n}.get(call.op, n - 1)
         if call.op in ("all_gather", "reduce_scatter") and factors[0] in self.sizes.parts and isinstance(whole, Set):
