@@ -48,7 +48,9 @@ DATA = [
 MODEL = ["tp", "tp * sp", "tp * zero_r", "tp * zero_r(checkpoints=host)", "tp * checkpoint", ""]
 STAGES = ["pp", "pp(schedule=gpipe)", "accumulate", "pp * checkpoint", "checkpoint", ""]
 #: Which parameters are trained, and how they are updated.
-UPDATES = ["lora", "freeze", "muon", "muon(owned)", "muon(exchanged)", "", "", ""]
+UPDATES = ["lora", "freeze", "muon", "muon(owned)", "muon(exchanged)", "adafactor", "adafactor(owned)", "shampoo", "", "", ""]
+
+WIDTHS = ("b_theta", "b_g", "b_omega", "b_a", "b_qw", "b_qg", "b_s", "b_master", "b_nu", "b_pre")
 
 
 @st.composite
@@ -76,7 +78,7 @@ def sizes_for(program: Program, seed: int, *, groups: bool) -> Sizes:
     units = program.count("units") or 2 if ahead or apart else program.count("units") or draw.choice([u for u in (1, 2) if layers % u == 0])
     repeated = any(isinstance(s, For) and s.domain == "microbatches" for s in statements(program.body))
     micro = draw.randint(1, 4) if repeated else 1
-    values = {n: Fraction(draw.randint(1, 60), draw.choice([1, 2, 3])) for n in ("b_theta", "b_g", "b_omega", "b_a", "b_qw", "b_qg", "b_s")}
+    values = {n: Fraction(draw.randint(1, 60), draw.choice([1, 2, 3])) for n in WIDTHS}
     values |= {n: Fraction(draw.randint(1, 9)) for n in ("b", "s", "h", "b_frozen")}
     values |= {
         "P": Fraction(draw.randint(50, 500)),
@@ -84,6 +86,7 @@ def sizes_for(program: Program, seed: int, *, groups: bool) -> Sizes:
         "P_norm": Fraction(draw.randint(0, 40) if groups else 0),
         "P_adapter": Fraction(draw.randint(0, 40)),
         "P_frozen": Fraction(draw.randint(0, 40)),
+        **{name: Fraction(draw.randint(1, 9), draw.randint(1, 9)) for name in ("rho", "sigma")},
     }
     values |= {"A_seq": values["A"] * Fraction(draw.randint(0, 4), 4), "L": Fraction(layers * stages), "m": Fraction(micro)}
     values |= {"U": values["P"] / (stages * units), "U_root": values["P"] / (stages * units), "n_u": Fraction(units)}

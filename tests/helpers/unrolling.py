@@ -168,6 +168,10 @@ class Device:
     def bytes(self, value: Any) -> Fraction:
         v = self.sizes.values
         if isinstance(value, Set):
+            if value.width == "b_omega" and self.optimizer in ("factored", "preconditioned"):
+                return self.state_of_matrices(value)
+            if value.width == "sums":
+                return v["rho"] * v["b_nu"] * sum(map(self.weight, value.elements), Fraction(0))
             frozen = v["b_frozen"] if value.width == "b_theta" else v[value.width]
             return sum((self.weight(e) * (frozen if e[1] in self.frozen else v[value.width]) for e in value.elements), Fraction(0))
         amount = value.amount if isinstance(value, Kept) else v["b"] * v["s"] * v["h"] if isinstance(value, Stream) else None
@@ -176,6 +180,31 @@ class Device:
         for factor in value.split:
             amount /= self.sizes.degrees[factor]
         return amount * v["b_a"]
+
+    @property
+    def optimizer(self) -> str:
+        """What the reference says of the optimizer."""
+        return dict(self.program.reference).get("optimizer", "elementwise")
+
+    def state_of_matrices(self, value: Set) -> Fraction:
+        """Bytes of what there is for each element, and of what there is for each matrix of which some are here."""
+        v, alone = self.sizes.values, {g.name for g in self.program.groups if g.update == "elementwise"}
+        plain = sum(map(self.weight, value.elements), Fraction(0))
+        matrices = replace(value, elements=frozenset(e for e in value.elements if e[1] not in alone))
+        whole = sum(map(self.weight, self.of_whole_matrices(matrices).elements), Fraction(0))
+        if self.optimizer == "preconditioned":
+            return v["b_omega"] * plain + v["sigma"] * v["b_pre"] * whole
+        others = plain - sum(map(self.weight, matrices.elements), Fraction(0))
+        return v["b_master"] * plain + v["b_nu"] * (others + v["rho"] * whole)
+
+    def of_whole_matrices(self, value: Set) -> Set:
+        """All elements of the matrices of which some are there: of parts that are whole matrices no more than these."""
+        found: set[Element] = set()
+        for group in self.program.groups:
+            own = {f for axis in (*group.whole, *group.experts) for f in self._factors(axis)}
+            mine = replace(value, elements=frozenset(e for e in value.elements if e[1] == group.name))
+            found |= self.spread(mine, [f for f in self.factors if f not in own and f != self.stages]).elements
+        return replace(value, elements=frozenset(found))
 
     # Running.
 
@@ -436,8 +465,12 @@ class Device:
                 return replace(first, width="b_theta")
             case "momentum":
                 return Set(first.elements & args[1].elements, "b_theta", first.host)
+            case "line_sums":
+                return replace(self.of_whole_matrices(first), width="sums")
+            case "tensor_norms":
+                return Fraction(1)
             case "update" | "update_with":
-                owned = frozenset.intersection(*(a.elements for a in args)) | {e for e in first.elements if e[1] in self.frozen}
+                owned = frozenset.intersection(*(a.elements for a in args[:3])) | {e for e in first.elements if e[1] in self.frozen}
                 return Set(owned, "b_theta", args[1].host), args[1]
             case "square_norm" | "sqrt" | "clip_factor" | "tokens" | "random" | "found_inf":
                 return Fraction(1)
