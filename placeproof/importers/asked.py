@@ -50,6 +50,7 @@ class Known(Mapping[str, Any]):
             self.put("model_type", known.type if known else "", name)
             self.put("dense_model", known is not None and not known.experts, name)
             self.put("sparse_model", known is not None and known.experts, name)
+            self.put("text_model", known is not None and known.text, name)
         for name, fact in self.meaning.facts.items():
             if all(each in self for each in fact.formula.names):
                 self.put(name, fact.formula.value(self), *(fact.of or self._named(fact.formula)), unset=fact.unset)

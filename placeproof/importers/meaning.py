@@ -4,7 +4,8 @@ Formulas speak of settings by their names, and of facts. A switch that is not sa
 default, is None. Texts of messages and notes may show what formulas speak of, in braces::
 
     models = ["model.path"]       # settings that name the model, of which the first that is said counts: formulas may speak of its
-                                  # `model_type`, and of whether it is a `dense_model`, known to have no experts, or a `sparse_model`
+                                  # `model_type`, and of whether it is a `dense_model`, known to have no experts, a `sparse_model`, or a
+                                  # `text_model`, known to have no part for images or sounds
 
     [facts]                       # what rules of systems ask for, and the rest of this table; a later one may use an earlier one
     heads = "num_attention_heads" # a fact that is None is not known, unless it may be unset

@@ -20,6 +20,13 @@ from placeproof.core.tables import FileKind, Table
 _KIND = FileKind(noun="a table of checkpoints", manual="see the other rows, and placeproof/models/hub.py")
 
 
+#: Types of models that read text alone: no part of them is for images or sounds.
+_OF_TEXT = frozenset((
+    "bloom", "cohere", "deepseek_v3", "falcon", "gemma", "gemma2", "gemma3_text", "glm4", "glm4_moe", "gpt_oss", "kimi_k2", "llama",
+    "minimax_m2", "mistral", "mixtral", "nemotron_h", "olmo2", "phi", "phi3", "qwen2", "qwen3", "qwen3_moe",
+))  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     """What is known of one. ``type``: that of its ``config.json``. ``preset``: that of its shape, empty where there is none.
@@ -31,6 +38,11 @@ class Checkpoint:
     preset: str
     experts: bool
     sources: tuple[str, ...]
+
+    @property
+    def text(self) -> bool:
+        """Whether it is of a type that reads text alone."""
+        return self.type in _OF_TEXT
 
 
 @cache

@@ -130,7 +130,7 @@ OF_READERS = {
     "peft": ("few_bits", "names_nothing", "one_text", "is_lora"),
     "llamafactory": ("whole_layers", "further_modules"),
     "verl": ("backend", "critic", "m", "said_size"),
-    "automodel": ("adapters", "kind", "tp", "cp", "pp", "ep", "rep", "kept", "several", "types", "order", "update", "loss"),
+    "automodel": ("adapters", "of_text", "kind", "tp", "cp", "pp", "ep", "rep", "kept", "several", "types", "order", "update", "loss"),
     "nemorl": (
         *("program", "backend", "v2", "said_size", "tp", "cp", "pp", "ep", "rep", "m", "pairs", "prompts", "answers", "whole_batches"),
         *("update", "frozen", "types"),
@@ -178,7 +178,7 @@ def test_meanings_speak_of_settings_that_there_are(system: str) -> None:
         "handed",
         "sharded",
         "strange",
-        *(("dense_model", "sparse_model", "model_type") if said.models else ()),
+        *(("dense_model", "sparse_model", "text_model", "model_type") if said.models else ()),
         *OF_READERS.get(system, ()),
     }
 
@@ -432,6 +432,16 @@ def test_without_adapters_all_is_trained(system: str, text: str) -> None:
     assert not read.another_step
 
 
+def test_a_model_of_text_has_no_tower_that_is_frozen() -> None:
+    text = FACTORY + "finetuning_type: full\nfreeze_vision_tower: true\n"
+    read = written(text.replace("path: m", "path: Qwen/Qwen3-8B"), 8, "llamafactory")
+    assert [r.role for r in read.readings if r.name == "freeze_vision_tower"] == [Role.NO_MATTER]
+    assert read.expression == written(FACTORY + "finetuning_type: full\n", 8, "llamafactory").expression
+    for other in (text, text.replace("path: m", "path: Qwen/Qwen2.5-VL-7B-Instruct")):
+        with pytest.raises(InputError, match="parts of a multimodal model are frozen"):
+            written(other, 8, "llamafactory")
+
+
 @pytest.mark.parametrize(
     ("said", "layers", "unsaid"),
     [
@@ -556,6 +566,13 @@ def test_no_adapters_of_automodel_are_said() -> None:
     assert read.expression == "fsdp(dp=16, prefetch=true) * clip"
 
 
+def test_what_the_recipe_for_language_models_does_not_read_is_of_no_matter() -> None:
+    recipe = "recipe: TrainFinetuneRecipeForNextTokenPrediction\n"
+    read = written(AUTOMODEL + recipe + "freeze_config: {freeze_embeddings: true, freeze_vision_tower: true}\n", 16, "automodel")
+    (one, other) = (r for r in read.readings if r.name.startswith("freeze_config"))
+    assert (one.role, other.role) == (Role.NO_MATTER, Role.NO_MATTER)
+
+
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
@@ -570,7 +587,7 @@ def test_no_adapters_of_automodel_are_said() -> None:
         (AUTOMODEL.partition("peft:")[0] + "peft: 3\n", [4]),
     ],
 )
-def test_adapters_of_automodel_that_are_not_read(text: str, lines: list[int]) -> None:
+def test_what_of_automodel_is_not_read(text: str, lines: list[int]) -> None:
     with pytest.raises(InputError) as refused:
         written(text, 16, "automodel")
     assert [d.place.line for d in refused.value.diagnostics if d.place] == lines

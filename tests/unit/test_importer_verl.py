@@ -82,6 +82,7 @@ def test_settings_decide_the_strategy(more: str, expression: str) -> None:
         ),
         (f"+{ROUTERS}=True", "PP504", "freezes routers under Megatron-LM alone"),
         (f"{ACTOR}freeze_vision_tower=True", "PP504", "no model here has one"),
+        (f"{ACTOR}freeze_vision_tower=True actor_rollout_ref.model.path=Qwen/Qwen2.5-VL-7B-Instruct", "PP504", "no model here has one"),
         ("actor_rollout_ref.model.lora_adapter_path=a", "PP504", "their own file says their rank"),
         (f"{ACTOR}strategy=megatron actor_rollout_ref.model.lora_rank=32", "PP504", "adapters under Megatron-LM"),
         (f"{ACTOR}ppo_mini_batch_size=512", "PP504", "is larger than the batch of 256"),
@@ -112,6 +113,16 @@ def test_what_is_refused_is_named(more: str, code: str, message: str) -> None:
         read(more)
     assert any(d.code == code and message in d.message for d in refused.value.diagnostics), [d.message for d in refused.value.diagnostics]
     assert all(d.help and d.place for d in refused.value.diagnostics)
+
+
+def test_a_model_of_text_has_no_tower_that_is_frozen_and_one_without_experts_no_router() -> None:
+    model = "actor_rollout_ref.model.path=Qwen/Qwen3-8B"
+    found = read(f"{ACTOR}freeze_vision_tower=True {model}")
+    assert found.expression == read(model).expression
+    assert [r.role for r in found.readings if r.name == ACTOR + "freeze_vision_tower"] == [Role.NO_MATTER]
+    dense = read(f"{ACTOR}strategy=megatron +{ROUTERS}=True {model}")
+    assert "freeze" not in dense.expression
+    assert [r.role for r in dense.readings if r.name == ROUTERS] == [Role.NO_MATTER]
 
 
 def test_frozen_routers_beside_tensor_parallelism_make_another_step() -> None:

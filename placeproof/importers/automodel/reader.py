@@ -61,13 +61,14 @@ class Facts:
 def read(document: Document, world: int | None, problems: Problems) -> Imported:
     """Read a recipe's settings. ``world``: the number of processes, which the program that starts them says."""
     reader = Reader(document, _fields(document), problems)
-    _check_recipe(reader)
+    recipe = _check_recipe(reader)
     facts = _facts(reader, world)
     precision, types = _precision(reader, facts)
     known = Known(reader, meaning("automodel"))
     for name in ("kind", "tp", "cp", "pp", "ep", "rep", "kept"):
         known.put(name, getattr(facts, name))
     known.put("several", facts.passes != 1)
+    known.put("of_text", recipe in _RECIPES)
     known.put("types", types)
     known.put("order", facts.order or "")
     known.put("update", _name(reader, "optimizer._target_"))
@@ -104,12 +105,14 @@ def _fields(document: Document) -> Iterator[Field]:
             yield Field(name=path, kinds=("null",), role=Role.NO_MATTER, note="says nothing")
 
 
-def _check_recipe(reader: Reader) -> None:
+def _check_recipe(reader: Reader) -> str:
+    """The recipe that reads the file, empty where that is not said. Refuses others than those for language models."""
     said = reader.get("recipe")
-    name = str(said.get("_target_", "") if isinstance(said, Mapping) else said).rpartition(".")[2]
+    name = str(said.get("_target_", "") if isinstance(said, Mapping) else said or "").rpartition(".")[2]
     if said is not None and name not in _RECIPES:
         help = "ask about the strategy itself, as `fsdp(8)`"
         reader.refuse("recipe", f"`{name}` is another program than those for language models that are read here", help)
+    return name
 
 
 def _facts(reader: Reader, world: int | None) -> Facts:
