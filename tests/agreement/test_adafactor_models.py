@@ -6,7 +6,6 @@ from fractions import Fraction
 
 import pytest
 
-from placeproof.core.diagnostics import InputError
 from placeproof.cost.model.derivation import ModelDerivation, derive_model
 from placeproof.models import load
 from placeproof.semantics.judge.model import judge_linked
@@ -103,7 +102,30 @@ def test_a_model_trains_with_it() -> None:
     assert judge_linked(link(load("llama3-8b").resized(LLAMA), parse_strategy("zero1 * pp * adafactor"))).word == "proved"
 
 
-def test_rows_and_columns_that_devices_share_are_not_lowered() -> None:
-    with pytest.raises(InputError, match="have in common") as refused:
-        derived("llama3-8b", "zero1(2) * tp(2) * adafactor")
-    assert refused.value.diagnostics[0].code == "PP122"
+def test_devices_of_tensor_parallelism_have_all_factors_and_parts_of_all_else() -> None:
+    """But for gains, which each has whole. Sums of what lies in parts there are reduced over all devices."""
+    gains = vectors("llama3-8b")
+    all_of_it, alone = whole("llama3-8b", "elements") - gains, whole("llama3-8b", "moments") - gains
+    (cost,) = (found := derived("llama3-8b", "zero1(2) * tp(2) * sp * adafactor")).costs
+    wanted = 5 * (Fraction(all_of_it, 4) + Fraction(gains, 2)) + 7 * (alone + Fraction(gains, 2))
+    assert found.value(cost.states["optimizer"], NUMBERS) == wanted
+    (sums,) = (t for t in cost.sent if t.about == "sums")
+    assert (sums.axes, found.value(sums.total, NUMBERS)) == (("dp", "tp"), 2 * Fraction(3, 4) * 7 * alone)
+
+
+def test_sums_of_copies_are_reduced_over_data_parallelism_alone() -> None:
+    """A router is one."""
+    found = derived("mixtral-8x7b", "zero1(2) * tp(2) * sp * adafactor")
+    sent = {t.axes: found.value(t.total, NUMBERS) for cost in found.costs for t in cost.sent if t.about == "sums"}
+    routers = 4 * moments([(8, 6)])
+    others = whole("mixtral-8x7b", "moments") - vectors("mixtral-8x7b") - routers
+    assert sent == {("dp", "tp"): 2 * Fraction(3, 4) * 7 * others, ("dp",): 2 * Fraction(1, 2) * 7 * routers}
+
+
+def test_a_table_of_both_ends_has_factors_on_both() -> None:
+    layer, _, (table, learned), behind = SHAPES["gpt3-125m"]
+    found = derived("gpt3-125m", "zero1(2) * pp(2) * adafactor")
+    for cost, own in zip(found.costs, ([*layer * 2, table, learned], [*layer * 2, *behind, table]), strict=True):
+        gains = sum(shape[0] for shape in own if len(shape) == 1)
+        wanted = Fraction(5 * elements(own), 2) + 7 * (moments(own) - gains + Fraction(gains, 2))
+        assert found.value(cost.states["optimizer"], NUMBERS) == wanted

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 #: A part of a device, how often it has it, and the elements of its weights by the names of block and weight.
 Member: TypeAlias = tuple[DeviceSegment, Amount, Mapping[tuple[str, str], Amount]]
 
+#: What is put for the symbols of sizes, by their names.
+Sizes: TypeAlias = "dict[str, sympy.Expr]"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
@@ -57,7 +60,7 @@ class ParameterShare:
     A unit is a part of the model. Where the root unit is gathered apart, it has what is no layer, and the units are the layers. ``once``:
     those of groups, of one copy. ``sums``: those of one copy whose gradients the step sums over the axis that splits the hidden dimension,
     where a formula does not say of which group. ``apart``: whether units differ in what they have of groups that are held, or updated,
-    otherwise. ``ratio``: what the optimizer has of whole matrices, for each of their elements, by the ``symbol`` of it in formulas.
+    otherwise. ``matrices``: what the optimizer has of whole matrices, in place of their elements, which formulas have times a ``symbol``.
     """
 
     def __init__(self, costs: GroupCosts, counted: Mapping[str, sympy.Expr], stage: Stage, at: Sizing, linked: Linked) -> None:
@@ -71,19 +74,6 @@ class ParameterShare:
         self.costs = costs
         self.total = sympy.Add(*(n for g, n in counted.items() if own(g)))
         members = [(p, times, p.elements_of(own, at)) for p, times in stage.held]
-        factored = {g.name for g in linked.step.groups if g.update is None and not g.frozen}
-
-        def ratio_of(weights: Iterable[tuple[tuple[str, str], Amount]]) -> sympy.Expr:
-            """What the optimizer has of those that are matrices to the update, for each of their elements."""
-            whole = [(n, ratios[weight]) for weight, n in weights if ratios and linked.group(*weight) in factored]
-            return sympy.Add(*(n * ratio for n, ratio in whole)) / sympy.Add(*(n for n, _ in whole)) if whole else sympy.Integer(0)
-
-        self.symbol, of_sides = _RATIOS.get(dict(linked.step.reference).get("optimizer", ""), ("rho", None))
-        ratios = (
-            {}
-            if of_sides is None
-            else {(m.weight.block, m.weight.name): of_sides(*m.sides(at.sizes)) for p, _ in stage.held for m in matrices(p)}
-        )
         units = [(p.repeats, sympy.Add(*elements.values())) for p, _, elements in members]
         self.root = sympy.Add(*(n for _, n in _once(m for m in members if not m[0].repeats))) if costs.root_apart else None
         self.units = [n for layer, n in units if layer or self.root is None] or [sympy.Integer(0)]
@@ -98,8 +88,16 @@ class ParameterShare:
         self.of_root = by_group(_once(m for m in members if not m[0].repeats))
         parts = [elements.items() for p, _, elements in members if p.repeats or self.root is None]
         self.parts = [by_group(elements) for elements in parts]
-        self.ratio, self.ratio_of_root = ratio_of(_once(members)), ratio_of(_once(m for m in members if not m[0].repeats))
-        self.ratio_of_parts = [ratio_of(elements) for elements in parts]
+
+        def of_matrices(weights: Iterable[tuple[tuple[str, str], Amount]]) -> Sizes:
+            """What the optimizer has of those that are matrices to the update, in place of their elements."""
+            every = [(weight, n * ratios[weight]) for weight, n in weights if weight in ratios]
+            return _sizes(by_group(every), sympy.Add(*(n for _, n in every)))
+
+        self.symbol, ratios = _ratios(stage, at, linked)
+        self.matrices = {name: stage.copies * n for name, n in of_matrices(_once(members)).items()}
+        self.matrices_of_root = of_matrices(_once(m for m in members if not m[0].repeats))
+        self.matrices_of_parts = [of_matrices(elements) for elements in parts]
         self.layers = _layers(stage)
         summed = (NORM, ADAPTER_SUMS) if not costs.experts else (EXPERT_COPIES,) if EXPERT_COPIES in named else (EXPERT,)
         self.sums = sympy.Add(*(self.once[g] for g in summed))
@@ -121,12 +119,11 @@ class ParameterShare:
         put = {
             "P": self.total,
             "U": self.total if named is None else named,
-            self.symbol: self.ratio,
             "n_u": self.layers,
             **{f"P_{group}": n for group, n in self.groups.items()},
         }
         put |= {} if self.root is None else {"U_root": self.root}
-        return expr.xreplace({symbol(name): n for name, n in put.items()})
+        return self._put(expr, put, self.matrices)
 
     def of_unit(self, expr: sympy.Expr, number: int) -> sympy.Expr:
         """A formula for these parameters, in which what is said of a unit is said of one of them, with what it has of each group."""
@@ -135,14 +132,26 @@ class ParameterShare:
         if isinstance(expr, sympy.Add | sympy.Max):
             return expr.func(*(self.of_unit(arg, number) for arg in expr.args))
         if symbol("U_root") in expr.free_symbols:
-            groups, total, ratio = self.of_root, self.root, self.ratio_of_root
+            groups, total, own = self.of_root, self.root, self.matrices_of_root
         elif symbol("U") in expr.free_symbols:
-            groups, total, ratio = self.parts[number], self.units[number], self.ratio_of_parts[number]
+            groups, total, own = self.parts[number], self.units[number], self.matrices_of_parts[number]
         else:
             return self.of(expr)
-        put = {"P": total, "U": total, "U_root": total, self.symbol: ratio}
-        put |= {f"P_{group}": groups[group] for group in (*COUNTED, COPIES, TIED)}
-        return expr.xreplace({symbol(name): n for name, n in put.items()}) if total != 0 else sympy.Integer(0)
+        return self._put(expr, _sizes(groups, total), own) if total != 0 else sympy.Integer(0)
+
+    def _put(self, expr: sympy.Expr, sizes: Sizes, matrices: Sizes) -> sympy.Expr:
+        """A formula with sizes put in; where it speaks of what the optimizer has of matrices, with that in their place."""
+        import sympy
+
+        if not expr.has(self.symbol):
+            return expr.xreplace({symbol(name): n for name, n in sizes.items()})
+        if isinstance(expr, sympy.Max):
+            return expr.func(*(self._put(arg, sizes, matrices) for arg in expr.args))
+        terms = sympy.Add.make_args(sympy.expand(expr))
+        own = sympy.Add(*(term / self.symbol for term in terms if term.has(self.symbol)))
+        rest = sympy.Add(*(term for term in terms if not term.has(self.symbol)))
+        put = [e.xreplace({symbol(name): n for name, n in values.items()}) for e, values in ((rest, sizes), (own, sizes | matrices))]
+        return sympy.Add(*put) if matrices["P"] != 0 else put[0]
 
     def of_sums(self, expr: sympy.Expr) -> sympy.Expr:
         """A formula for those of one copy that are summed, of all units together."""
@@ -162,6 +171,27 @@ def _preconditioners(rows: sympy.Expr, columns: sympy.Expr) -> sympy.Expr:
 
 #: What an optimizer has of a matrix by its sides, for each of its elements, and the symbol of that in formulas.
 _RATIOS = {"factored": ("rho", _factors), "preconditioned": ("sigma", _preconditioners)}
+
+
+def _ratios(stage: Stage, at: Sizing, linked: Linked) -> tuple[sympy.Symbol, dict[tuple[str, str], sympy.Expr]]:
+    """What the optimizer has of each weight that is a matrix to the update, for each of the elements that a device has: of the whole matrix
+    where it has a part of it."""
+    import sympy
+
+    name, of_sides = _RATIOS.get(dict(linked.step.reference).get("optimizer", ""), ("rho", None))
+    whole = {g.name for g in linked.step.groups if g.update is None and not g.frozen}
+    ratios = {}
+    for matrix in (m for part, _ in stage.held if of_sides is not None for m in matrices(part)):
+        weight = matrix.weight
+        if linked.group(weight.block, weight.name) in whole and of_sides is not None:
+            parts = sympy.Mul(*(at.degrees[a] for dim, axes in weight.split if dim not in matrix.beside for a in axes))
+            ratios[weight.block, weight.name] = parts * of_sides(*matrix.sides(at.sizes))
+    return symbol(name), ratios
+
+
+def _sizes(groups: Mapping[str, sympy.Expr], total: sympy.Expr) -> Sizes:
+    """The sizes that formulas of a unit speak of."""
+    return {"P": total, "U": total, "U_root": total, **{f"P_{group}": groups[group] for group in (*COUNTED, COPIES, TIED)}}
 
 
 def _of_ends(stage: Stage, at: Sizing) -> sympy.Expr:

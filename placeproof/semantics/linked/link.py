@@ -247,9 +247,6 @@ def _require_matrices(model: Model, strategy: Strategy) -> None:
     axis of which something is no matrix."""
     keeps, facts = strategy.schedule, Facts(strategy)
     hidden = facts.hidden
-    if keeps.update == "factored" and hidden is not None:
-        message = f"which rows and columns of matrices the devices of `{hidden}` have in common is not lowered for blocks"
-        refuse("PP122", message, help=f"leave `{hidden}` out, or `--model`: `placeproof derive STRATEGY --set rho=1/2048`")
     if facts.whole_update and keeps.train == "adapters" and hidden is not None:
         message = f"which adapters lie in parts on `{hidden}`, to be gathered for an update of whole matrices, is not lowered"
         refuse("PP122", message, help=f"leave `{hidden}` out, or `muon`")
