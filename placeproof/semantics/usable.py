@@ -203,6 +203,26 @@ def _has_something(strategy: Strategy) -> Iterator[Diagnostic]:
         yield _bad("prefetching together with a shard over sub-groups is not lowered", "leave one of the two out", code="PP122")
 
 
+#: Updates of whole matrices, and what brings together what each of them reads.
+_WAYS: dict[str, tuple[str, ...]] = {
+    "orthogonal": ("gathered", "exchanged", "owned"),
+    "factored": ("reduced", "owned"),
+    "preconditioned": ("owned",),
+}
+
+
+def _matrices_are_read(strategy: Strategy) -> Iterator[Diagnostic]:
+    update, way = strategy.schedule.update, strategy.schedule.matrices
+    ways = _WAYS.get(update or "", ())
+    if update is not None and not ways:
+        yield _bad(f"`{update}` is no update of whole matrices", f"one of {', '.join(_WAYS)}")
+    elif update is None and way is not None:
+        yield _bad(f"matrices are `{way}`, and no update reads whole ones", f"say which does, `update = ...`: one of {', '.join(_WAYS)}")
+    elif update is not None and way not in ways:
+        said = "nothing says what brings together" if way is None else f"`matrices = {way}` does not bring together"
+        yield _bad(f"{said} what the `{update}` update reads of matrices", f"`matrices`: one of {', '.join(ways)}")
+
+
 RULES: tuple[Usability, ...] = (
     Usability(code="PP120", demands="parameters reach the computation that reads them", check=_parameters_reach_compute),
     Usability(code="PP120", demands="optimizer state is used where it lies", check=_optimizer_lies),
@@ -215,5 +235,6 @@ RULES: tuple[Usability, ...] = (
     Usability(code="PP122", demands="groups differ where the computation is split", check=_groups_differ_by_computation),
     Usability(code="PP103", demands="sub-groups divide their axis", check=_sub_groups_divide),
     Usability(code="PP104", demands="options have something to act on", check=_has_something),
+    Usability(code="PP104", demands="an update of whole matrices has them", check=_matrices_are_read),
     Usability(code="PP104", demands="the schedule admits its chunks, its stages and its micro-batches", check=unscheduled),
 )

@@ -12,6 +12,7 @@ from manual_truth import at_the_witness, right
 from matrix_steps import STEPS, without
 from samples import sample
 
+import placeproof
 from placeproof.core.diagnostics import InputError
 from placeproof.cost.derive import derive
 from placeproof.programs import Program, calls, read, render, render_expression, statements
@@ -95,6 +96,27 @@ def test_parts_that_are_whole_matrices_need_no_exchange_but_over_the_hidden_axis
     if set(STEPS[text].split()) - {"tp"}:  # of parts that are not whole, devices have no whole matrices
         cut = read(re.sub(r", whole=(\w+|\"[^\"]*\")", "", render(program)), source="cut")
         assert judge(resolve(cut)).word == "refuted"
+
+
+OWN = {"axes": {"dp": {"splits": "batch"}}, "placement": {"dp": {"parameters": "R", "optimizer": "S", "gradients": "S"}}}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "text"),
+    [
+        ({"update": "orthogonal", "matrices": "reduced"}, "does not bring together"),
+        ({"update": "factored", "matrices": "exchanged"}, "does not bring together"),
+        ({"update": "factored"}, "nothing says what brings together"),
+        ({"update": "nonsense", "matrices": "owned"}, "no update of whole matrices"),
+        ({"matrices": "gathered"}, "no update reads whole ones"),
+    ],
+)
+def test_a_strategy_of_one_s_own_says_what_its_update_reads(schedule: dict[str, str], text: str) -> None:
+    with pytest.raises(InputError, match=text) as refused:
+        placeproof.derive(placeproof.define("mine", schedule=schedule, **OWN))
+    assert [d.code for d in refused.value.diagnostics] == ["PP104"]
+    right = {"update": "factored", "matrices": "reduced"}
+    assert placeproof.judge(placeproof.define("mine", schedule=right, **OWN)).word == "proved"
 
 
 EXCHANGED = ("zero1", "zero3", "hsdp", "tp", "zero_infinity", "zero1 * tp * clip", "fsdp * tp * sp * pp", "zero1 * zero1(dp=ep) * ep")
