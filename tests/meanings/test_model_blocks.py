@@ -68,7 +68,7 @@ WRONG = {
     "attention_capped": [("over=keys)) * slope(cap, raw)", "over=keys))"), ("slope(cap, raw)", "slope(cap, p)")],
     "attention_flash_capped": [("over=width)) * slope(cap, raw)", "over=width))"), ("(exp, elementwise(cap, raw))", "(exp, raw)")],
     "attention_flash_biased": [("total(dv, over=tokens)", "total(dv / 2, over=tokens)"), ("byq + byk", "byk")],
-    "attention_flash_gainless": [("* bend_k * wide_k", "* wide_k"), ("dq = dnq * rms_q", "dq = copy(dnq)")],
+    "attention_flash_gainless": [("* slope(rsqrt, square_k) * wide_k", "* wide_k"), ("dq = dnq * rms_q", "dq = copy(dnq)")],
     "attention_flash_normed": [("slope(rsqrt, square_k) * wide_k", "wide_k"), ("dhq = dnq * gain_q", "dhq = copy(dnq)")],
     "attention_wholly_normed": [("slope(rsqrt, square_k) * wide_k", "wide_k"), ("total(dnq *", "total(2 * dnq *")],
     "attention_flash_wholly_normed": [("2 * bend_q", "bend_q"), ("dhk = dnk * gain_k", "dhk = copy(dnk)")],

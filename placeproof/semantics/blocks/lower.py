@@ -87,6 +87,7 @@ class _Walk:
         self.rules, self.body = plan.ordered, program.body
         self.seeds = adjoints(program)
         header = {t.name: self._declared(t) for t in program.tensors}
+        self.named = {*header, *(target.name for target in assigned(program.body))}
         self.tensors = tuple(_split(t, header[t.name]) for t in program.tensors)
         self.wanted = wanted(program, header)
         self.backward, incoming = backward(program)
@@ -151,7 +152,7 @@ class _Walk:
         """The buffers that statements after this one read together with what it assigns."""
         beside: set[str] = set()
         for stmt in self.body[number + 1 :]:
-            read = {r.name for r in reads(stmt)}
+            read = {r.name for r in reads(stmt)} & self.named  # without the names of functions
             beside |= read - {name} if name in read else set()
             if name in {t.name for t in assigned((stmt,))}:
                 break
