@@ -197,6 +197,8 @@ STRATEGIES = {
     "zero1 * pp * lora": {"dp": 2, "pp": 2},
     "zero1 * tp * muon": {"dp": 2, "tp": 2},
     "zero2 * muon(owned)": {"dp": 3},
+    "zero1 * tp * muon(exchanged)": {"dp": 2, "tp": 2},
+    "zero1 * adafactor": {"dp": 2},
 }
 
 

@@ -118,7 +118,7 @@ def _samples(layout: Layout, setup: Setup) -> tuple[tuple[int, ...], ...]:
 
 def _owners(program: Resolved, layout: Layout) -> Iterable[dict[str, Any]]:
     """For each factor of the mesh, each order of parts and, where weights are tied, each stage: the owner of every element."""
-    orders = {c.choice("order") for c in program.calls if c.op == "part"}
+    orders = {c.choice("order") for c in program.calls if c.op in ("part", "all_to_all")}
     stages = range(layout.stage_count) if layout.tied_elements else range(1)
     for factor, order, stage in itertools.product(layout.sizes, sorted(orders | {"blocked"}), stages):
         owners = " ".join(map(str, layout.owners(factor, stage, order)))
