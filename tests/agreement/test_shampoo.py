@@ -25,7 +25,7 @@ def stepped(text: str) -> Program:
     return lower(parse_strategy(f"{text} * shampoo"))
 
 
-@pytest.mark.parametrize("text", ["ddp", "zero1", "zero1(reduce=all_reduce)", "fsdp * pp"])
+@pytest.mark.parametrize("text", ["zero1", "zero1(reduce=all_reduce)", "fsdp * pp"])
 def test_owners_of_matrices_train_and_owners_of_parts_do_not(text: str) -> None:
     program = stepped(text)
     assert dict(program.reference)["optimizer"] == "preconditioned"
