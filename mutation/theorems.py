@@ -44,7 +44,7 @@ from reach import of_statement
 
 AREAS = ("schedules/", "collectives/", "cost/", "models/", "profiles/", "clusters/", "strategies/", "semantics/lower/", "core/")
 #: What formulas are of, and programs that are known to be wrong.
-NO_FORMULAS = ("models/presets/", "clusters/presets/", "strategies/not_equivalent/")
+NO_FORMULAS = ("models/presets/", "models/hub.toml", "clusters/presets/", "strategies/not_equivalent/")
 #: Of a document, what is no formula; and in a text the lines of theorems.
 _WORDS = frozenset(
     {
