@@ -128,7 +128,7 @@ class Device:
         whole, norm, adapter, frozen = (self.sizes.values[name] for name in ("P", "P_norm", "P_adapter", "P_frozen"))
         shares = {
             "norm": norm,
-            "matrix": whole - norm,
+            "matrix": whole - norm - (frozen if "frozen" in self.groups else 0),
             "adapter": adapter,
             "base": whole - adapter,
             "frozen": frozen,
