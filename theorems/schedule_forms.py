@@ -5,6 +5,7 @@ T_W and T_send are times, M_B and M_W sizes. Each form is held against its order
 where its order has been followed by recursion.
 """
 
+from placeproof.schedules import names
 from placeproof.theory import (
     Degree,
     Integer,
@@ -134,6 +135,23 @@ def dualpipe_v_takes_what_its_forms_say():
 
 dualpipe_v_takes_what_its_forms_say.control(
     "whatever the times", lambda: schedule("dualpipe-v").off("wait", anywhere=True) == 0, refuted_at={}
+)
+
+
+@theorem(expect=Proved(), cite="qi2024zerobubble")
+def forms_speak_wherever_they_are_right():
+    """No closed form is kept from what it is right about: where a relation under which it speaks is missed by one, it is wrong for some
+    times or sizes, on 4 devices, or 6 of DualPipe."""
+    return [
+        of.needless(what, number, p=6 if name == "dualpipe" else 4, m=range(1, 15)) == 0
+        for name, of in ((name, schedule(name)) for name in names())
+        for what, number in of.known()
+        if of.when(what, number)
+    ]
+
+
+forms_speak_wherever_they_are_right.control(
+    "of ZB-V's wait from another micro-batch on", lambda: schedule("zb-v").needless("wait", also="m >= 2 * p") == 0, refuted_at={}
 )
 
 

@@ -9,9 +9,11 @@ A form can also be held against what it sums up: the order of a schedule's passe
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from placeproof.clusters import Group
@@ -24,6 +26,8 @@ from placeproof.collectives.time import traffic
 from placeproof.core.diagnostics import InputError
 from placeproof.prove.exact import Point
 from placeproof.schedules import Schedule, Times, forms, kept_at_most, load, names, simulate, slots
+from placeproof.schedules.expression import Expression
+from placeproof.schedules.expression import read as read_expression
 from placeproof.schedules.schedule import QUANTITIES, Form, PassKind
 from placeproof.theory.language import Goal, Number, Origin, StatementError, Term, taken, term
 from placeproof.theory.timetables import Begins, Proposed, lasts
@@ -32,9 +36,15 @@ if TYPE_CHECKING:
     from placeproof.schedules import Timetable
 
 #: Times of F, B, W, a message and an overlapping pair with which orders are run.
-TIMES = ((1, 1, 1, 0, 3), (2, 3, 1, 0, 5), (3, 1, 2, 0, 5), (1, 2, 4, 0, 6), (4, 5, 3, 1, 10), (2, 2, 1, 3, 5))
+TIMES = ((1, 1, 1, 0, 3), (2, 3, 1, 0, 5), (3, 1, 2, 0, 5), (1, 2, 4, 0, 6), (4, 5, 3, 1, 10), (2, 2, 1, 3, 5), (1, 2, 1, 0, 6))
 #: M_B and M_W with which peaks are taken.
-SIZES = ((1, 0), (2, 1), (1, 1), (2, 3))
+SIZES = ((1, 0), (2, 1), (1, 1), (2, 3), (1, 4))
+#: What relations of a form may speak of; and whether one is missed by one, if its left side is so much more than its right side.
+_NAMES = ("p", "m", "v", "d", "T_F", "T_B", "T_W", "T_FB", "T_send", "M_B", "M_W")
+_MISSED_BY_ONE: Mapping[type[ast.cmpop], Callable[[Fraction | int], bool]] = {
+    ast.LtE: lambda more: more == 1, ast.GtE: lambda more: more == -1, ast.Eq: lambda more: abs(more) == 1,
+    ast.Lt: lambda more: more == 0, ast.Gt: lambda more: more == 0,
+}  # fmt: skip
 #: What an algorithm counts.
 COUNTED = ("messages", "sent", "added")
 _RELATIONS: Mapping[str, Callable[[Term, Term], Goal]] = {
@@ -174,6 +184,30 @@ class ScheduleForms:
         """The same of what a source prints. Raises as :meth:`off` and :meth:`printed`."""
         return self._off(what, self._printed(what), self.printed(what), 0, anywhere, tuple(p), tuple(m))
 
+    def needless(self, what: str, number: int = 1, *, also: str = "", p: int = 4, m: Iterable[int] = range(1, 11)) -> Term:
+        """How many of the relations under which a form speaks, and of one ``also``, are not needed: where they are missed by one unit and
+        all others hold, the form gives what the order does, for p devices, m micro-batches and whatever chunks, times and sizes are at
+        hand. Raises as :meth:`form`."""
+        form = self._form(what, number)
+        every = (*form.when, *([read_expression(also, _NAMES)] if also else []))
+        idle = [one for one in every if not self._needed(form, one, [other for other in every if other is not one], p, tuple(m))]
+        about = _named(self._schedule.name, what, number)
+        label = f"relations that {about.removeprefix('form ')} does not need"
+        return taken(term(len(idle)).expr, label, f"{label}: {[one.text for one in idle]}", about)
+
+    def _needed(self, form: Form, relation: Expression, others: list[Expression], p: int, batches: tuple[int, ...]) -> bool:
+        assert isinstance(relation.tree, ast.Compare)
+        left, right = (read_expression(ast.unparse(side), relation.names) for side in (relation.tree.left, *relation.tree.comparators))
+        missed = _MISSED_BY_ONE[type(relation.tree.ops[0])]
+        for values, exact in _with_many_times(self._schedule, form.what, p, batches):
+            if (
+                missed(left.value(values) - right.value(values))
+                and all(other.holds(values) for other in others)
+                and form.form.value(values) != exact()
+            ):
+                return True
+        return False
+
     def prints(self) -> tuple[str, ...]:
         """The quantities that a source prints."""
         return tuple(dict.fromkeys(one.form.what for one in self._schedule.printed))
@@ -259,6 +293,24 @@ def _needed(schedule: Schedule, p: int, m: int, v: int) -> list[int]:
     return needed
 
 
+def _with_many_times(
+    schedule: Schedule, what: str, p: int, batches: tuple[int, ...]
+) -> Iterator[tuple[dict[str, int | Fraction], Callable[[], Fraction]]]:
+    """Single points, and what gives the order's value there: times and sizes that miss any relation by one, too."""
+    for _, m, v in _counts(schedule, (p,), batches):
+        counts: dict[str, int | Fraction] = {"p": p, "m": m, "v": v}
+        if what == "peak":
+            for (d, order), size, later in product(enumerate(slots(schedule, p, m, v)), (1, 2), range(5)):
+                yield {**counts, "d": d, "M_B": size, "M_W": later}, partial(kept_at_most, order, size, later)
+            continue
+        for forward, backward, weight, send in product((1, 2), (1, 2), (1, 2), (0, 1, 2)):
+            least, most = max(forward, backward + weight), forward + backward + weight
+            for pair in (least, most, least - 1, most + 1):
+                times = (forward, backward, weight, send, pair)
+                values = {**counts, **dict(zip(("T_F", "T_B", "T_W", "T_send", "T_FB"), times, strict=True))}
+                yield values, partial(_taken, schedule, what, p, m, v, times)
+
+
 def _at(schedule: Schedule, what: str, p: int, m: int, v: int) -> Iterator[tuple[dict[str, int | Fraction], Fraction]]:
     counts: dict[str, int | Fraction] = {"p": p, "m": m, "v": v}
     if what == "peak":
@@ -268,7 +320,11 @@ def _at(schedule: Schedule, what: str, p: int, m: int, v: int) -> Iterator[tuple
         return
     for times in TIMES if what != "messages" else TIMES[:1]:
         spent = dict(zip(("T_F", "T_B", "T_W", "T_send", "T_FB"), times, strict=True))
-        yield {**counts, **spent}, _quantity(_run(schedule, p, m, v, times), what)
+        yield {**counts, **spent}, _taken(schedule, what, p, m, v, times)
+
+
+def _taken(schedule: Schedule, what: str, p: int, m: int, v: int, times: tuple[int, ...]) -> Fraction:
+    return _quantity(_run(schedule, p, m, v, times), what)
 
 
 @lru_cache(maxsize=4096)
