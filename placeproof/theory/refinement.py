@@ -40,7 +40,7 @@ def _differences(left: Program, right: Program) -> tuple[Difference, ...]:
 def _proved(program: Program) -> bool:
     from placeproof.semantics.judge.verdict import judge
 
-    return judge(program).word == "proved"
+    return judge(program, shortest=False).word == "proved"
 
 
 @lru_cache(maxsize=256)

@@ -165,8 +165,9 @@ def degrees_by(axis: Axis, outer: int, inner: int = 1) -> dict[str, int]:
     return {axis.name: outer} if axis.inner is None else {axis.name: outer * inner, axis.inner_name: inner}
 
 
-def legible(program: Resolved, counterexample: RefutingRun) -> RefutingRun | None:
-    """A run of the same size in fractions whose numbers are short; None where no run in fractions differs in numbers that can be shown."""
+def legible(program: Resolved, counterexample: RefutingRun, *, shortest: bool = True) -> RefutingRun | None:
+    """A run of the same size in fractions whose numbers are short, if those of several are to be compared (``shortest``); None where no run
+    in fractions differs in numbers that can be shown."""
     for small in (True, False):
         best = None
         for seed in range(1, 11):
@@ -177,7 +178,7 @@ def legible(program: Resolved, counterexample: RefutingRun) -> RefutingRun | Non
                 continue
             if what is not None and _length(what) < (LONGEST if best is None else _length(best.what)):
                 best = RefutingRun(setup=setup, what=what)
-            if best is not None and _length(best.what) <= SHORT:
+            if best is not None and (_length(best.what) <= SHORT or not shortest):
                 break
         if best is not None:
             return best

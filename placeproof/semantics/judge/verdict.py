@@ -62,10 +62,15 @@ class Judged:
 
 
 def judge(
-    program: Program, *, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = (), budget: Budget | None = None
+    program: Program,
+    *,
+    without: frozenset[str] = frozenset(),
+    ranges: tuple[Range, ...] = (),
+    budget: Budget | None = None,
+    shortest: bool = True,
 ) -> Judged:
     """Prove a program, or look for a run that refutes it. Proved is said only of what runs confirm, refuted only of a run that was computed
-    in fractions.
+    in fractions. ``shortest``: whether one with short numbers is looked for, which takes longer.
 
     Raises InputError, and DisagreementError where a run denies what was proved.
     """
@@ -76,18 +81,18 @@ def judge(
     try:
         encoding = encode(resolved, options)
     except NoMeaningError as missing:
-        return _by_search(_unsaid(resolved, options, missing))
+        return _by_search(_unsaid(resolved, options, missing), shortest=shortest)
     settled = tuple(_settled(o, budget) for o in encoding.obligations)
     open_ = [s for s in settled if s.word != "proved"]
     for_all = tuple(g.name for g in encoding.given if isinstance(g, Order) and not g.name.startswith("tokens each"))
     judged = Judged(program=resolved, options=options, word="proved", settled=settled, for_all=for_all, warnings=encoding.warnings)
     if not open_:
-        return _ends(judged, encoding.lines)
+        return _ends(judged, encoding.lines, shortest)
     if all(s.word == "proved" for s in settled if s.obligation.condition == INVARIANT):
-        return _ends(replace(judged, warnings=(*judged.warnings, *(_harmless(s) for s in open_))))
+        return _ends(replace(judged, warnings=(*judged.warnings, *(_harmless(s) for s in open_))), (), shortest)
     first = min(open_, key=_tells_least)
     assert isinstance(first.verdict, Unknown)
-    return _by_search(replace(judged, word="unknown", about=first.obligation, why=first.verdict.why))
+    return _by_search(replace(judged, word="unknown", about=first.obligation, why=first.verdict.why), shortest=shortest)
 
 
 def provable(
@@ -115,21 +120,21 @@ def _unsaid(program: Resolved, options: Options, missing: NoMeaningError) -> Jud
     return Judged(program=program, options=options, word="unknown", why=f"the proof cannot speak of this step: {missing}{where}")
 
 
-def _ends(judged: Judged, lines: tuple[Line, ...] = ()) -> Judged:
+def _ends(judged: Judged, lines: tuple[Line, ...], shortest: bool) -> Judged:
     """A proof says what a step leaves where it ends; of messages, a small run has to show that it does."""
     stopped = stuck(judged.program, without=judged.options.without, ranges=judged.options.ranges)
-    clear = None if stopped is None else legible(judged.program, stopped)
-    return _confirmed(judged, lines) if clear is None else replace(judged, word="refuted", found=clear)
+    clear = None if stopped is None else legible(judged.program, stopped, shortest=shortest)
+    return _confirmed(judged, lines, shortest) if clear is None else replace(judged, word="refuted", found=clear)
 
 
-def _confirmed(judged: Judged, lines: tuple[Line, ...]) -> Judged:
+def _confirmed(judged: Judged, lines: tuple[Line, ...], shortest: bool) -> Judged:
     """What the obligations say, if runs say so too. They say what a step leaves that ends, and reads what is there; that it does not, a run
     says alone."""
     outcome = confirm_by_runs(judged.program, judged.options.without, judged.options.ranges, lines)
     if isinstance(outcome, NotRun):
         return replace(judged, word="unknown", why=f"every obligation is proved, and no run could confirm it: {outcome.why}")
     if isinstance(outcome, RefutingRun):
-        clear = legible(judged.program, outcome)
+        clear = legible(judged.program, outcome, shortest=shortest)
         if clear is None or not (isinstance(clear.what, Fault) or clear.what.of_nothing):
             raise denied(judged.program, outcome)
         return replace(judged, word="refuted", found=clear)
@@ -159,7 +164,7 @@ def _settled(obligation: Obligation, budget: Budget | None) -> Settled:
     return Settled(obligation=obligation, verdict=verdict, seconds=time.perf_counter() - began)
 
 
-def _by_search(judged: Judged, reference: Resolved | None = None) -> Judged:
+def _by_search(judged: Judged, reference: Resolved | None = None, *, shortest: bool = True) -> Judged:
     """A suspicion is confirmed by a run, or it stays one. ``reference``: what one device runs of a block, if it is another text."""
     program, options = judged.program, judged.options
     if program.tensors:
@@ -174,7 +179,7 @@ def _by_search(judged: Judged, reference: Resolved | None = None) -> Judged:
         result = denied if isinstance(denied, RefutingRun) else result
     if not isinstance(result, RefutingRun):
         return replace(judged, why=f"{judged.why}; {result.words}")
-    counterexample = legible(program, result)
+    counterexample = legible(program, result, shortest=shortest)
     if counterexample is None:
         return replace(judged, why=f"{judged.why}; a run in residues differed, and in fractions it did not")
     return _with_run(judged, counterexample, lambda: run(program, counterexample.setup) == counterexample.what)

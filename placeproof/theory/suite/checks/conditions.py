@@ -42,7 +42,7 @@ class Step:
     @cached_property
     def judged(self) -> Judged:
         """The verdict on the whole step: of what no number of a first step shows, a run to the end may."""
-        return judge(self.program, without=self.without, budget=self.budget)
+        return judge(self.program, without=self.without, budget=self.budget, shortest=False)
 
     def asked(self, conditions: Iterable[str]) -> list[Answered]:
         """The answers to what conditions ask."""

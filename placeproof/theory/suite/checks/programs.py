@@ -77,7 +77,7 @@ class Programs:
         without = _others(assuming)
         if without not in self.verdicts:
             limit = Budget(milliseconds=LEVELS[self.theorem.level])
-            self.verdicts[without] = judge(self.statement.program, without=without, ranges=self.ranges, budget=limit)
+            self.verdicts[without] = judge(self.statement.program, without=without, ranges=self.ranges, budget=limit, shortest=False)
         return self.verdicts[without]
 
     def witness(self) -> dict[str, str]:
