@@ -120,8 +120,10 @@ parameters, optimizer = update(parameters, optimizer, gradients)
 
 @pytest.mark.parametrize(("option", "word"), [("", "refuted"), (", shared=all", "refuted"), (", shared=first", "proved")])
 def test_a_weight_that_stages_share_is_counted_once(option: str, word: str) -> None:
-    assert judge(resolve(read(SHARED.format(option=option), source="shared"))).word == word
-    assert judge(resolve(read(SHARED.replace("mesh(pp)", "mesh(pp=2)").format(option=option), source="shared"))).word == word
+    assert judge(resolve(read(SHARED.format(option=option), source="shared")), shortest=False).word == word
+    assert (
+        judge(resolve(read(SHARED.replace("mesh(pp)", "mesh(pp=2)").format(option=option), source="shared")), shortest=False).word == word
+    )
 
 
 FLAT = """
@@ -142,7 +144,7 @@ parameters, optimizer = update(parameters, optimizer, gradients)
 
 @pytest.mark.parametrize(("option", "word"), [("", "refuted"), (", shared=first", "proved")])
 def test_it_is_where_passes_are_whole(option: str, word: str) -> None:
-    assert judge(resolve(read(FLAT.format(option=option), source="shared"))).word == word
+    assert judge(resolve(read(FLAT.format(option=option), source="shared")), shortest=False).word == word
 
 
 @pytest.mark.parametrize("model", ["gpt3-125m", "llama3-8b", "mixtral-8x7b"])

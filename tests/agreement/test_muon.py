@@ -95,7 +95,7 @@ def test_parts_that_are_whole_matrices_need_no_exchange_but_over_the_hidden_axis
     assert runs(text, "owned") is not False
     if set(STEPS[text].split()) - {"tp"}:  # of parts that are not whole, devices have no whole matrices
         cut = read(re.sub(r", whole=(\w+|\"[^\"]*\")", "", render(program)), source="cut")
-        assert judge(resolve(cut)).word == "refuted"
+        assert judge(resolve(cut), shortest=False).word == "refuted"
 
 
 OWN = {"axes": {"dp": {"splits": "batch"}}, "placement": {"dp": {"parameters": "R", "optimizer": "S", "gradients": "S"}}}
@@ -140,7 +140,7 @@ def test_matrices_may_be_sent_to_owners_and_directions_back(text: str) -> None:
         shown.replace("order=matrices", "order=blocked"),
     ):
         assert wrong != shown
-        assert judge(resolve(read(wrong, source="wrong"))).word == "refuted", wrong
+        assert judge(resolve(read(wrong, source="wrong")), shortest=False).word == "refuted", wrong
 
 
 def test_what_owners_are_sent_is_a_part_of_a_part() -> None:
@@ -193,7 +193,7 @@ CASES = [
 def test_a_group_says_how_its_elements_are_updated(options: str, norm: str, optimizer: str, direction: str, word: str) -> None:
     step = APART + GIVEN.format(direction=direction) if direction else ALL
     program = read(WRITTEN.format(options=options, norm=norm, optimizer=optimizer, step=step), source="written")
-    assert judge(resolve(program)).word == word
+    assert judge(resolve(program), shortest=False).word == word
     assert right(program) == (word == "proved")
 
 
@@ -218,14 +218,14 @@ parameters = all_gather(parameters, dp)
 def test_an_expert_is_a_matrix_of_its_own(whole: str, word: str) -> None:
     """Which needs nothing of the other devices of experts."""
     program = read(EXPERTS.format(whole=whole), source="experts")
-    assert judge(resolve(program)).word == word
+    assert judge(resolve(program), shortest=False).word == word
 
 
 def test_which_parts_of_experts_make_a_matrix_has_to_be_known() -> None:
     with pytest.raises(InputError, match="which parts of experts make one"):
         stepped("ep * tp")
     text = render(lower(parse_strategy("ep * tp"))).replace("x = data()", "reference(optimizer=matrix)\nx = data()", 1)
-    assert judge(resolve(read(text, source="experts"))).word in ("unknown", "refuted")
+    assert judge(resolve(read(text, source="experts")), shortest=False).word in ("unknown", "refuted")
 
 
 @pytest.mark.parametrize(("text", "how", "sent"), [("zero1", "gathered", 1), ("zero1", "owned", 0), ("zero1 * tp", "gathered", 1)])

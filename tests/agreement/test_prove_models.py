@@ -240,7 +240,7 @@ parameters = all_gather(parameters, dp)
     ],
 )
 def test_shared_weights_are_added_up_once_and_whole(lines: str, word: str) -> None:
-    assert judge(read(TIED.format("R", "R", lines))).word == word
+    assert judge(read(TIED.format("R", "R", lines)), shortest=False).word == word
 
 
 def test_one_stage_has_nothing_to_add_up() -> None:
@@ -281,7 +281,7 @@ BOTH = "gradients.norm = all_reduce(gradients.norm, tp)\ngradients = all_reduce(
     ],
 )
 def test_calls_leave_gradients_as_groups_say(lines: str, word: str) -> None:
-    assert judge(read(CALLS.format(lines))).word == word
+    assert judge(read(CALLS.format(lines)), shortest=False).word == word
 
 
 def test_a_call_is_given_what_its_group_says() -> None:
@@ -300,7 +300,7 @@ def test_a_whole_block_needs_all_tokens() -> None:
     assert judge(read(program)).word != "proved"
     hidden = "mesh(tp)\nx, kept = forward(parameters, part(data(), tp))\ng = backward_weight(parameters, kept, loss(x))\n{}\n"
     hidden += "parameters, optimizer = update(parameters, optimizer, g)\n"
-    assert judge(read(hidden.format(""))).word == "refuted"
+    assert judge(read(hidden.format("")), shortest=False).word == "refuted"
     assert judge(read(hidden.format("g = all_reduce(g, tp)"))).word != "proved"
 
 

@@ -139,7 +139,7 @@ def test_an_operation_does_what_the_proof_says_of_it(name: str) -> None:
     ran = search(resolve(read(right)))
     assert isinstance(ran, Searched)
     assert ran.runs > 0
-    assert judge(read(wrong)).word == "refuted"
+    assert judge(read(wrong), shortest=False).word == "refuted"
     assert isinstance(search(resolve(read(wrong))), RefutingRun)
 
 
@@ -169,7 +169,7 @@ def test_what_is_reduced_to_one_device_is_there_and_nowhere_else(name: str) -> N
     for sent, right in ((f", {axis}, root=1)", True), (f", {axis}, root=0)", False), (None, False)):
         around = ("", "") if sent is None else ("broadcast(", sent)
         program = read(reduced.format(*around * (reduced.count("{}") // 2)))
-        assert judge(program).word == ("proved" if right else "refuted"), sent
+        assert judge(program, shortest=False).word == ("proved" if right else "refuted"), sent
         assert isinstance(search(resolve(program)), Searched if right else RefutingRun), sent
 
 
@@ -298,7 +298,7 @@ g = all_reduce(gradients, dp, op=mean)
     [("parameters[u]", "proved"), ("copy(parameters[u])", "proved"), ("parameters[0]", "refuted"), ("stale(parameters[u], 1)", "refuted")],
 )
 def test_both_ways_of_a_branch_hold_the_same_part(other: str, word: str) -> None:
-    assert judge(read(PASS.format(other=other) + UPDATE)).word == word
+    assert judge(read(PASS.format(other=other) + UPDATE), shortest=False).word == word
 
 
 def test_devices_that_hold_another_part_are_seen_from_either_side() -> None:
@@ -307,5 +307,5 @@ def test_devices_that_hold_another_part_are_seen_from_either_side() -> None:
     others = first.replace("    w = parameters[u]\n", "    w = parameters[0]\n").replace("rank(dp) == 0", "rank(dp) != 0")
     others = others.replace("        w = parameters[0]\n", "        w = parameters[u]\n")
     assert others.index("w = parameters[0]") < others.index("w = parameters[u]")
-    assert judge(read(first + UPDATE)).word == "refuted"
-    assert judge(read(others + UPDATE)).word == "refuted"
+    assert judge(read(first + UPDATE), shortest=False).word == "refuted"
+    assert judge(read(others + UPDATE), shortest=False).word == "refuted"

@@ -109,7 +109,7 @@ def test_what_sums_over_the_axis_is_proved(name: str) -> None:
 
 @pytest.mark.parametrize("name", REFUTED)
 def test_what_does_not_is_refuted(name: str) -> None:
-    assert judge(resolve(read(HEADER + REFUTED[name], source=name))).word == "refuted"
+    assert judge(resolve(read(HEADER + REFUTED[name], source=name)), shortest=False).word == "refuted"
 
 
 @pytest.mark.parametrize("how", ["tied_reduce(all_reduce(gradients.tied, tp), pp)", "all_reduce(tied_reduce(gradients.tied, pp), tp)"])
@@ -121,12 +121,12 @@ def test_parts_of_a_tied_gradient_are_added_up(how: str) -> None:
 @pytest.mark.parametrize("how", ["tied_reduce(gradients.tied, pp)", "all_reduce(gradients.tied, tp)"])
 def test_parts_of_a_tied_gradient_that_are_not_are_refuted(how: str) -> None:
     text = SHARED_OUT + REDUCED.replace("tied_reduce(gradients.tied, pp)", how) + UPDATED
-    assert judge(resolve(read(text, source="wrong"))).word == "refuted"
+    assert judge(resolve(read(text, source="wrong")), shortest=False).word == "refuted"
 
 
 @pytest.mark.parametrize(("how", "word"), [("gradients.expert = all_reduce(gradients.expert, tp)", "proved"), ("", "refuted")])
 def test_parts_of_experts_gradients_are_added_up(how: str, word: str) -> None:
-    assert judge(resolve(read(EXPERTS.format(how) + UPDATED, source="experts"))).word == word
+    assert judge(resolve(read(EXPERTS.format(how) + UPDATED, source="experts")), shortest=False).word == word
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_parts_of_the_other_group_are_spoken_of() -> None:
     text = clipped("0").replace("squares = 0\n", squares)
     right = text.replace("all_reduce(squares, pp)", "all_reduce(all_reduce(squares, tp), pp)")
     assert judge(resolve(read(HEADER + right, source="parts"))).word == "proved"
-    assert judge(resolve(read(HEADER + text, source="parts"))).word == "refuted"
+    assert judge(resolve(read(HEADER + text, source="parts")), shortest=False).word == "refuted"
 
 
 FOLDER = Path(__file__).parents[1]
