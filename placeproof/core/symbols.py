@@ -133,8 +133,8 @@ _ROWS = (
         latex="P_{\\mathrm{elementwise}}",
         domain=Domain.NONNEGATIVE,
         dimension=_PARAMETERS,
-        meaning="parameters of a model that an update of whole matrices updates element by element: gains and biases that are not in "
-        "P_norm, and to Muon tables and heads (counted in P)",
+        meaning="parameters of a model that are no matrices to an update of whole matrices: gains and biases that are not in P_norm or "
+        "P_copies, and to Muon tables and heads (counted in P)",
         at_most="P",
         example="1e9",
     ),

@@ -59,9 +59,13 @@ def _about_units(d: Derivation) -> Iterator[str]:
         yield "gradients are reduced as they are produced and take no room before; producing a whole unit's first would add U*b_g"
 
 
+#: How what is no matrix is updated, in words, by what its group says.
+_APART = {"elementwise": "element by element", "tensor_norm": "by norms of its tensors"}
+
+
 def _about_blocks(d: Derivation) -> Iterator[str]:
     hidden = [a for a in d.program.axes if a.splits.matrices]
-    alone = any(g.update == "elementwise" for g in d.program.groups)
+    alone = next((_APART[g.update] for g in d.program.groups if g.update is not None), "")
     if dict(d.program.reference).get("optimizer") == "orthogonal":
         yield "Muon keeps a momentum and no variance: `--precision mixed-muon`; what is updated element by element is taken to be as wide"
         yield "buffers of directions (Newton-Schulz iterations), but for a matrix and its direction, are not counted"
@@ -81,7 +85,7 @@ def _about_blocks(d: Derivation) -> Iterator[str]:
         )
         yield "what preconditioners and their inverse roots compute is not counted until a model is given"
     if alone and not d.amounts.groups:
-        yield "all of P is counted as matrices; `--groups` counts as P_norm what is none, and is updated element by element"
+        yield f"all of P is counted as matrices; `--groups` counts as P_norm what is none, and is updated {alone}"
     if not hidden:
         return
     if not d.amounts.groups and not alone:

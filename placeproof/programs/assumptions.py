@@ -22,7 +22,7 @@ class Assumption:
     """A named assumption. ``without`` says what holds instead when it is dropped; None where it cannot be.
 
     ``where``: made only of programs that have an axis which splits this; ``experts``: that have a group of experts; ``elements``: with a
-    group of which the optimizer is not known to read whole matrices.
+    group of which the optimizer is not known to read whole tensors.
     """
 
     name: str
@@ -35,7 +35,8 @@ class Assumption:
         if self.where == "experts":
             return any(g.experts for g in program.groups)
         if self.where == "elements":
-            return dict(program.reference).get("optimizer") not in WHOLE_UPDATES or any(g.update == "elementwise" for g in program.groups)
+            kinds = [g.update or dict(program.reference).get("optimizer") for g in program.groups if g.update != "tensor_norm"]
+            return any(kind not in WHOLE_UPDATES for kind in kinds)
         return self.where is None or any(a.splits.name == self.where for a in program.axes)
 
 

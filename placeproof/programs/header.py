@@ -28,7 +28,7 @@ REFERENCE: dict[str, tuple[str, ...]] = {
 
 #: What a group may say of itself: where it names an axis, one or several; where it does not, words.
 _GROUP_AXIS, _GROUP_AXES = ("tied",), ("partial", "experts", "whole")
-_GROUP_WORDS = {"update": ("elementwise",), "frozen": ("true",)}
+_GROUP_WORDS = {"update": ("elementwise", "tensor_norm"), "frozen": ("true",)}
 _GROUP_OPTIONS = (*_GROUP_AXES, *_GROUP_AXIS, *_GROUP_WORDS)
 
 

@@ -171,7 +171,8 @@ class Group:
     parallelism, a router): that of a whole pass, and over axes that split blocks also that of a call. ``tied``: the pipeline axis between
     whose first and last stage the group's copies are tied. ``experts``: the axes over which its experts are spread, each token being sent
     to its expert. ``whole``: the axes along which its parts are whole matrices, each with one owner. ``update``: "elementwise" where its
-    elements are updated one by one, whatever the reference's optimizer reads of other groups.
+    elements are updated one by one, "tensor_norm" where each is with norms of its tensor, whatever the reference's optimizer reads of other
+    groups.
     ``frozen``: it is not trained, so that it has parameters alone.
     """
 

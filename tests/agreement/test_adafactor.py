@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import sympy
@@ -15,6 +16,10 @@ from samples import sample
 
 from placeproof.cost.derive import derive
 from placeproof.programs import Program, calls, read, render, render_expression, statements
+from placeproof.programs.assumptions import ASSUMPTIONS
+from placeproof.prove import Proved
+from placeproof.semantics.composition.decide import composed
+from placeproof.semantics.judge.cutoff import Covered, NotCovered, cutoff
 from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
 from placeproof.semantics.resolve import resolve
@@ -48,7 +53,7 @@ def edited(program: Program) -> Iterator[tuple[str, Program]]:
         elif "update_with(" in line:
             edits["no norms"] = line.replace(", sums, norms)", ", sums)")
             edits["no sums"] = line.replace(", sums, norms)", ", norms)")
-            edits["each its part"] = line.replace(", sums, norms)", ")").replace("update_with", "update")
+            edits["each its part"] = re.sub("(, sums)?, norms\\)", ")", line).replace("update_with", "update")
         elif line.startswith("gradients") and "backward" not in line:
             edits |= without(line, "reduce_scatter")
             edits |= without(line, "all_reduce")
@@ -62,7 +67,9 @@ def test_a_step_of_whole_sums_trains_and_none_that_lacks_one_does(text: str, how
     program, cut = stepped(text, how), set(STEPS[text].split())
     cut = cut & {"tp"} if how == "owned" else cut
     assert dict(program.reference)["optimizer"] == "factored"
+    assert {g.name for g in program.groups if g.update == "tensor_norm"} == ({"norm"} if "lora" not in text else set())
     assert exchanged(program, "tensor_norms(") == cut
+    assert exchanged(program, "optimizer.norm[u]") == (cut - {"tp"} if "lora" not in text else set())
     assert judge(resolve(program)).word == "proved"
     ran = right(program) if right(lower(parse_strategy(text))) else None
     assert ran is not False
@@ -95,7 +102,18 @@ APART = """sums = {sums}
 norms = all_reduce(tensor_norms(parameters.matrix, optimizer.matrix, g.matrix, sums), dp)
 parameters.norm, optimizer.norm = update(parameters.norm, optimizer.norm, g.norm)
 parameters.matrix, optimizer.matrix = update_with(parameters.matrix, optimizer.matrix, g.matrix, sums, norms)"""
+OWN = "tensor_norms(parameters.norm, optimizer.norm, g.norm)"
+MATRICES, VECTORS = "parameters.matrix, optimizer.matrix = update(parameters.matrix, optimizer.matrix, g.matrix)", ", update=tensor_norm"
 ALL, SUMS, ALONE = "parameters, optimizer = update(parameters, optimizer, g)", "all_reduce(line_sums(g.matrix), dp)", ", update=elementwise"
+
+
+def apart(step: str, norms: str) -> str:
+    """The step with vectors that are updated with such norms."""
+    alone = "parameters.norm, optimizer.norm = update(parameters.norm, optimizer.norm, g.norm)"
+    given = "parameters.norm, optimizer.norm = update_with(parameters.norm, optimizer.norm, g.norm, vectors)"
+    step = step.replace(ALL, f"{MATRICES}\n{alone}")
+    assert alone in step
+    return step.replace(alone, f"vectors = {norms}\n{given}")
 
 
 @pytest.mark.parametrize(
@@ -111,6 +129,19 @@ ALL, SUMS, ALONE = "parameters, optimizer = update(parameters, optimizer, g)", "
         ("", ALONE, "factored", ALL, "refuted"),
         (", whole=dp", ALONE, "factored", ALL, "proved"),
         (", whole=dp", ", whole=dp", "factored", ALL, "proved"),
+        ("", VECTORS, "factored", apart(APART.format(sums=SUMS), f"all_reduce({OWN}, dp)"), "proved"),
+        ("", VECTORS, "factored", apart(APART.format(sums=SUMS), OWN), "refuted"),
+        ("", VECTORS, "factored", apart(APART.format(sums="line_sums(g.matrix)"), f"all_reduce({OWN}, dp)"), "refuted"),
+        ("", ALONE, "factored", apart(APART.format(sums=SUMS), f"all_reduce({OWN}, dp)"), "refuted"),
+        ("", VECTORS, "factored", APART.format(sums=SUMS), "refuted"),
+        (", whole=dp", VECTORS, "preconditioned", apart(ALL, f"all_reduce({OWN}, dp)"), "proved"),
+        (", whole=dp", VECTORS + ", whole=dp", "factored", ALL, "proved"),
+        (", whole=dp", VECTORS, "factored", ALL, "refuted"),
+        ("", VECTORS, "elementwise", apart(ALL, f"all_reduce({OWN}, dp)"), "proved"),
+        ("", VECTORS, "elementwise", apart(ALL, OWN), "refuted"),
+        ("", VECTORS, "elementwise", ALL, "refuted"),
+        (ALONE, "", "tensor_norm", apart(ALL, f"all_reduce({OWN}, dp)"), "proved"),
+        (ALONE, "", "tensor_norm", ALL, "refuted"),
     ],
 )
 def test_a_group_says_how_its_elements_are_updated(options: str, norm: str, optimizer: str, step: str, word: str) -> None:
@@ -119,16 +150,38 @@ def test_a_group_says_how_its_elements_are_updated(options: str, norm: str, opti
     assert right(program) == (word == "proved")
 
 
+@pytest.mark.parametrize("kept", ["S", "R"])
+def test_no_argument_takes_norms_of_tensors_for_an_update_by_elements(kept: str) -> None:
+    """Neither axis by axis nor by a few runs, under a plain reference; nor is it said to be assumed of what reads norms."""
+    exchange = "reduce_scatter" if kept == "S" else "all_reduce"
+    text = WRITTEN.format(options="", norm=VECTORS, optimizer="elementwise", step=ALL).replace('dp="S"', f'dp="{kept}"')
+    text = text.replace("reduce_scatter", exchange)
+    text = text.replace("parameters = all_gather(parameters, dp)\n", "") if kept == "R" else text
+    vectors, elements = read(text, source="written"), read(text.replace("tensor_norm", "elementwise"), source="written")
+    assert [isinstance(composed(p).verdict, Proved) for p in (vectors, elements)] == [kept == "R", True]
+    assert isinstance(cutoff(resolve(elements)), Covered)
+    assert isinstance(cutoff(resolve(vectors)), NotCovered)
+
+
+def test_it_is_not_assumed_that_vectors_are_updated_by_elements() -> None:
+    assumed, program = ASSUMPTIONS["elementwise-optimizer"], stepped("zero1")
+    assert not assumed.concerns(program)
+    assert assumed.concerns(lower(parse_strategy("zero1 * muon")))
+    assert judge(resolve(program), without=frozenset({assumed.name})).word == "proved"
+    assert right(replace(program, without=(assumed.name,)))
+
+
 def formula(text: str) -> sympy.Expr:
     return sympy.sympify(text, locals={name: sympy.Symbol(name) for name in re.findall(r"[A-Za-z_]+", text)})
 
 
 def test_every_device_has_all_factors_of_a_matrix_unless_parts_are_whole_ones() -> None:
-    """And sends sums along all rows and columns; norms and biases have a second moment of their own."""
+    """And sends sums along all rows and columns, and a number a unit for matrices and for norms and biases, which have a second moment of
+    their own."""
     found = {how: derive(stepped("zero1", how), groups=True) for how in HOW}
     copy, plain = "P*b_master/N", derive(lower(parse_strategy("zero1")), groups=True)
     factors = {"reduced": "rho*(P - P_norm)", "owned": "rho*(P - P_norm)/N"}
-    sent = {"reduced": "2*(N - 1)/N*(rho*(P - P_norm)*b_nu + n_u*b_s)", "owned": "0"}
+    sent = {"reduced": "2*(N - 1)/N*(rho*(P - P_norm)*b_nu + 2*n_u*b_s)", "owned": "0"}
     for how, d in found.items():
         assert sympy.simplify(d.memory["optimizer"] - formula(f"{copy} + b_nu*({factors[how]} + P_norm/N)")) == 0, how
         assert sympy.simplify(d.sent - plain.sent - formula(sent[how])) == 0, how

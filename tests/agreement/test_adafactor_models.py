@@ -78,7 +78,7 @@ def test_sums_along_all_rows_and_columns_are_sent(model: str) -> None:
     alone = whole(model, "moments") - vectors(model)
     (cost,) = (found := derived(model, "zero1(2) * adafactor")).costs
     sent = {t.about: found.value(t.total, NUMBERS) for t in cost.sent if t.phase == "update" and t.about != "parameters"}
-    assert sent == {"sums": 7 * alone, "scalar": 11 * (SIZES[model]["L"] + 2)}
+    assert sent == {"sums": 7 * alone, "scalar": 2 * 11 * (SIZES[model]["L"] + 2)}
 
 
 def test_stages_have_factors_of_their_own_matrices() -> None:

@@ -377,8 +377,10 @@ class Model:
 
     def optimizer_of(self, group: str) -> str:
         """What the reference's optimizer reads for an element of a group."""
-        alone = any(g.update == "elementwise" for g in self.program.groups if g.name == group)
-        kind = "elementwise" if alone else self.options.get("optimizer", "elementwise")
+        says = {g.name: g.update for g in self.program.groups}.get(group)
+        if says == "tensor_norm":
+            return "tensor_norm"
+        kind = "elementwise" if says == "elementwise" else self.options.get("optimizer", "elementwise")
         return (
             "matrix"
             if "elementwise-optimizer" in self.program.without and kind not in ("orthogonal", "factored", "preconditioned")

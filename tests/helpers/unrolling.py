@@ -188,7 +188,7 @@ class Device:
 
     def state_of_matrices(self, value: Set) -> Fraction:
         """Bytes of what there is for each element, and of what there is for each matrix of which some are here."""
-        v, alone = self.sizes.values, {g.name for g in self.program.groups if g.update == "elementwise"}
+        v, alone = self.sizes.values, {g.name for g in self.program.groups if g.update is not None}
         plain = sum(map(self.weight, value.elements), Fraction(0))
         matrices = replace(value, elements=frozenset(e for e in value.elements if e[1] not in alone))
         whole = sum(map(self.weight, self.of_whole_matrices(matrices).elements), Fraction(0))

@@ -63,8 +63,10 @@ class Reference:
 
     def _kind(self, group: str) -> str:
         """What the optimizer reads for an element of a group."""
-        kind = self.layout.group(group).update or self.said.get("optimizer", "elementwise")
-        return "matrix" if "elementwise-optimizer" in self.problem.without and kind not in WHOLE_UPDATES else kind
+        own = self.layout.group(group).update
+        kind = own or self.said.get("optimizer", "elementwise")
+        known = own == "tensor_norm" or kind in WHOLE_UPDATES
+        return "matrix" if "elementwise-optimizer" in self.problem.without and not known else kind
 
     @cached_property
     def _lines_of(self) -> list[Tensor]:

@@ -76,7 +76,9 @@ _BEYOND = {
 
 def beyond(program: Resolved) -> list[str]:
     """What one device does in the step beyond a plain one, a sentence each."""
-    return [f"One device {_BEYOND[option]}." for option in program.reference if option in _BEYOND]
+    by_norms = [f"`{g.name}`" for g in program.groups if g.update == "tensor_norm"]
+    apart = [f"One device updates each tensor of {', '.join(by_norms)} by norms of it."] if by_norms else []
+    return [*(f"One device {_BEYOND[option]}." for option in program.reference if option in _BEYOND), *apart]
 
 
 def _proved(subject: str, judged: Judged) -> Section:

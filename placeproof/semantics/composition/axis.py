@@ -519,7 +519,8 @@ class Walk:
         trained = [frozenset(o.uses) & frozenset(self.program.trained) for o in operands]
         if [o.kind for o in operands] != [WEIGHTS, OPTIMIZER, GRADIENTS] or len(set(trained)) != 1:
             self._fail(f"`{call.op}` of {', '.join(o.kind for o in operands)}")
-        other = dict(self.program.reference).get("optimizer", "elementwise") != "elementwise"
+        kinds = {dict(self.program.reference).get("optimizer"), *(g.update for g in self.program.groups)} - {None}
+        other = bool(kinds - {"elementwise"})
         only = () if other or "elementwise-optimizer" in self.program.without else ("element by element",)
         made = {g: self._apply("update", "beside", tuple(o.uses[g] for o in operands), only=only) for g in operands[1].uses}
         return Typed(WEIGHTS, {**operands[0].uses, **made}), Typed(OPTIMIZER, dict(made))

@@ -122,8 +122,10 @@ class Reference:
 
 def optimizer_of(world: World, group: str) -> str:
     """What the reference's optimizer reads for an element of a group, by a word of ``reference(optimizer=...)``."""
-    alone = world.group(group).update == "elementwise"
-    kind = "elementwise" if alone else dict(world.program.reference).get("optimizer", "elementwise")
+    own = world.group(group).update
+    if own == "tensor_norm":  # known to be so, whatever else is not assumed of the optimizer
+        return own
+    kind = own or dict(world.program.reference).get("optimizer", "elementwise")
     return "matrix" if "elementwise-optimizer" in world.options.without and kind not in WHOLE_UPDATES else kind
 
 

@@ -120,6 +120,8 @@ def _plain(program: Resolved, without: frozenset[str]) -> None:
     for group in program.groups:
         if group.frozen:
             raise _NotCoveredError(f"it is not worked out for what is frozen, as {group.name} is", group.place)
+        if group.update not in (None, "elementwise"):
+            raise _NotCoveredError(f"it is not worked out for an update by {group.update}, as of group {group.name}", group.place)
         if group.tied or group.partial or group.experts:
             raise _NotCoveredError(f"group {group.name} is not computed by all devices alike", group.place)
     odd = [f"{name}={value}" for name, value in program.reference if (name, value) != ("optimizer", "elementwise")]

@@ -97,9 +97,13 @@ def against_contracts(linked: Linked) -> Program:
     Raises InputError where the step places parameters on an axis along which a block has them in parts.
     """
     step, stands = linked.step, stands_for(linked)
-    alone = dict(step.reference).get("optimizer", "elementwise") == "elementwise"
+    optimizer = dict(step.reference).get("optimizer", "elementwise")
     parts = {
-        group.name: [(_part(group, name, s.lies, alone), s.lies) for name, s in stands.items() if s.group == group.name]
+        group.name: [
+            (_part(group, name, s.lies, (group.update or optimizer) == "elementwise"), s.lies)
+            for name, s in stands.items()
+            if s.group == group.name
+        ]
         for group in step.groups
     }
     axes = tuple(replace(a, splits=SPLITS["blocks"]) if a in splitting(step) else a for a in step.axes)

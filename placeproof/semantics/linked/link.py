@@ -71,9 +71,10 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
     sums = (g for g in found if any(kind == g and summed for kind, summed, _ in weights_of))
     alike = (*found, MATRIX_COPIES, COPIES)
     copies = (g for g in alike if any(kind == g and not cut for kind, _, cut in weights_of))
+    vectors = not facts.norms_of_vectors or any(kind == ELEMENTWISE for kind, _, _ in weights_of)
     if facts.hidden is not None and keeps.clip and (ADAPTER, False, False) in weights_of:
         refuse("PP122", f"the norm of adapters that every device of `{facts.hidden}` has whole is not lowered", help="leave `clip` out")
-    step = lower(strategy, linked=True, tied=bool(tied), sums=tuple(sums), copies=tuple(copies))
+    step = lower(strategy, linked=True, tied=bool(tied), sums=tuple(sums), copies=tuple(copies), vectors=vectors)
     made = {name: replace(block, program=replace(block.program, axes=splitting(step))) for name, block in lowered.items()}
     for block in made.values():
         _require_sums(block, facts)
@@ -234,7 +235,8 @@ def _kind(block: Block, weight: str, facts: Facts, tied: Sequence[str]) -> str:
         return MATRIX_SUMS if summed else MATRIX_COPIES if copied else ""
     if summed:
         return NORM
-    return COPIES if copied and facts.strategy.schedule.clip else ELEMENTWISE if whole else ""
+    apart = facts.strategy.schedule.clip or facts.norms_of_vectors  # numbers of tensors are summed over what lies in parts alone
+    return COPIES if copied and apart else ELEMENTWISE if whole else ""
 
 
 def _in_matrices(block: Block, weight: str, facts: Facts) -> bool:

@@ -35,13 +35,15 @@ from placeproof.core.strategy import (
 class Facts:
     """Axes by what they ask of a step. ``linked``: of one whose layers are calls of blocks, which say themselves how axes split them.
     ``tied``: of a model with weights that the first and the last stage share; ``sums``: groups with gradients that its blocks leave as sums
-    over the hidden axis. ``copies``: groups of which each device of the hidden axis has all, as its blocks say."""
+    over the hidden axis. ``copies``: groups of which each device of the hidden axis has all, as its blocks say; ``vectors``: whether
+    its blocks have weights of the group of what is no matrix to an update of whole matrices."""
 
     strategy: Strategy
     linked: bool = False
     tied: bool = False
     sums: tuple[str, ...] | None = None
     copies: tuple[str, ...] = ()
+    vectors: bool = True
 
     def modes(self, state: State, group: str | None = None) -> tuple[tuple[str, Mode], ...]:
         """The modes of a state (of a group) on all axes, by name."""
@@ -169,17 +171,22 @@ class Facts:
         return group in MATRICES or group == ADAPTER or (group == TIED and self.tables_too)
 
     @property
+    def norms_of_vectors(self) -> bool:
+        """Whether what is no matrix to the update is scaled by norms of its tensors, as by Adafactor; if not, it is updated by elements."""
+        return self.strategy.schedule.update == "factored"
+
+    @property
     def tables_too(self) -> bool:
         """Whether tables and heads are matrices to the update, as to Adafactor and Shampoo; to Muon, only what layers multiply with is."""
         return self.strategy.schedule.update in ("factored", "preconditioned")
 
-    def cut_matrices(self, group: str | None) -> tuple[str, ...]:
-        """The axes along which a device has parts of each matrix of which the update reads the whole."""
-        if not self.in_matrices(group):
+    def cut_tensors(self, group: str | None) -> tuple[str, ...]:
+        """The axes along which a device has parts of each matrix, or vector, of which the update reads the whole."""
+        if group in self.frozen or not (self.in_matrices(group) or self.norms_of_vectors):
             return ()
         parts = [a for a in self.among(self.optimizer_parts, group) if a not in self.whole_parts]
-        cut = () if self.hidden is None or group in (MATRIX_COPIES, MATRIX_SUMS) else self.among((self.hidden,), group)
-        return (*parts, *(axis for axis in cut if dict(self.modes(OPTIMIZER, group))[axis].split))
+        cut = () if self.hidden is None or group in (MATRIX_COPIES, MATRIX_SUMS, NORM, COPIES) else self.among((self.hidden,), group)
+        return (*parts, *(axis for axis in cut if group == ELEMENTWISE or dict(self.modes(OPTIMIZER, group))[axis].split))
 
     def cut_axes(self, group: str | None) -> tuple[str, ...]:
         """The axes along which each device has other elements of the gradients that the update reads, of a group."""
@@ -257,7 +264,7 @@ class Facts:
         apart += (FROZEN,) if self.strategy.schedule.train == "part" else ()
         whole, adapters = self.whole_update, self.strategy.schedule.train == "adapters"
         if whole and self.linked and not adapters:
-            named = (MATRIX_SUMS in self.summed_with_norms, MATRIX_COPIES in self.copies, True, NORM in self.summed_with_norms)
+            named = (MATRIX_SUMS in self.summed_with_norms, MATRIX_COPIES in self.copies, self.vectors, NORM in self.summed_with_norms)
             own = zip((MATRIX_SUMS, MATRIX_COPIES, ELEMENTWISE, NORM), named, strict=True)
             return (MATRIX, *(group for group, there in own if there), *apart)
         beside = self.hidden is not None or whole

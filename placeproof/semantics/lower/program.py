@@ -35,7 +35,13 @@ from placeproof.semantics.usable import require_usable
 
 
 def lower(
-    strategy: Strategy, *, linked: bool = False, tied: bool = False, sums: tuple[str, ...] | None = None, copies: tuple[str, ...] = ()
+    strategy: Strategy,
+    *,
+    linked: bool = False,
+    tied: bool = False,
+    sums: tuple[str, ...] | None = None,
+    copies: tuple[str, ...] = (),
+    vectors: bool = True,
 ) -> Program:
     """The step program of a strategy: the cheapest correct sequence of collectives for its placement.
 
@@ -44,18 +50,19 @@ def lower(
 
     ``tied``: one of a model with weights that the first and the last stage share; ``sums``: the groups of which its blocks leave gradients
     that are sums over the axis that splits the hidden dimension; None for what sequence parallelism makes of a strategy's own layers;
-    ``copies``: the groups of which its blocks have copies along that axis, apart from what they split.
+    ``copies``: the groups of which its blocks have copies along that axis, apart from what they split; ``vectors``:
+    whether they have weights of the group of what is no matrix.
 
     The program is the text that :func:`placeproof.programs.render` prints, read again, so that each statement knows
     its line. Raises :class:`InputError` when no device could use the placement.
     """
     require_usable(strategy)
-    facts = Facts(one_copy_each(strategy), linked, tied, sums, copies)
+    facts = Facts(one_copy_each(strategy), linked, tied, sums, copies, vectors)
     if facts.whole_update and facts.split_experts and not linked:
         message = "an update of whole matrices needs to know which parts of experts make one, where the hidden dimension is split"
         help = "say of which model, `--model mixtral-8x7b`, or keep each expert whole: `ep(experts=whole)`"
         refuse("PP122", message, help=help)
-    cut = next((axis for group in facts.trained for axis in facts.cut_matrices(group)), None)
+    cut = next((axis for group in facts.trained for axis in facts.cut_tensors(group)), None)
     if strategy.schedule.update == "preconditioned" and cut is not None:
         message = f"Shampoo preconditions whole matrices, of which the devices of `{cut}` have parts: that they are gathered is not lowered"
         refuse("PP122", message, help=f"leave `{cut}` out, or `shampoo`")
@@ -106,9 +113,10 @@ def _updated(facts: Facts, group: Group) -> Group:
     """A group with what an update of whole matrices is to know of it. Adapters are matrices, all of them."""
     if group.frozen:
         return group
-    if not facts.in_matrices(group.name):
+    matrices = facts.in_matrices(group.name)
+    if not matrices and not facts.norms_of_vectors:
         return replace(group, update="elementwise")
-    return replace(group, whole=facts.among(facts.whole_parts, group.name))
+    return replace(group, whole=facts.among(facts.whole_parts, group.name), update=None if matrices else "tensor_norm")
 
 
 def _placed(facts: Facts) -> tuple[Placed, ...]:
@@ -257,12 +265,12 @@ class Operands:
 
 
 def _updates(facts: Facts, operands: Operands) -> list[Stmt]:
-    """The update: one for all, or by groups where it reads whole matrices of which a device has parts."""
-    cuts = {group: facts.cut_matrices(group) for group in facts.trained}
+    """The update: one for all, or by groups where it reads whole matrices, or vectors, of which a device has parts."""
+    cuts = {group: facts.cut_tensors(group) for group in facts.trained}
     if not any(cuts.values()):
         own = facts.trained if facts.frozen and operands.old == "to_device" else (None,)  # what is frozen stays where it is
         return [operands.step("update", group) for group in own]
-    by = _by_sums if facts.strategy.schedule.update == "factored" else _by_matrices
+    by = _by_norms if facts.norms_of_vectors else _by_matrices
     return [by(facts, operands, group, cut) if cut else operands.step("update", group) for group, cut in cuts.items()]
 
 
@@ -289,9 +297,9 @@ def _by_matrices(facts: Facts, operands: Operands, group: str | None, cut: tuple
     return loop("u", "units", body)
 
 
-def _by_sums(facts: Facts, operands: Operands, group: str | None, cut: tuple[str, ...]) -> Stmt:
-    """The update of a unit's matrices after another: sums along their rows and columns, and then norms of what these make, are reduced over
-    the devices that have parts of them."""
+def _by_norms(facts: Facts, operands: Operands, group: str | None, cut: tuple[str, ...]) -> Stmt:
+    """The update of a unit's matrices, or vectors, after another: of matrices sums along rows and columns, and then norms of what these
+    make, are reduced over the devices that have parts of them; of vectors norms alone."""
     host, (parameters, optimizer, gradients) = facts.on_host(OPTIMIZER), operands.read(group, "u")
     body: list[Stmt] = []
     if operands.crosses:  # over the host link once
@@ -301,15 +309,15 @@ def _by_sums(facts: Facts, operands: Operands, group: str | None, cut: tuple[str
         body.append(let(ref("old"), parameters))
         parameters = ref("old")
     over = [axis for axis in cut if axis == facts.hidden or facts.read_in_parts(axis)]
-    sums, norms = ref("sums"), ref("norms")
+    norms, sums = ref("norms"), (ref("sums"),) if facts.in_matrices(group) else ()
     summed: Expr = call("line_sums", gradients)
     if over:
         summed = call("all_reduce", call("to_device", summed) if host else summed, axes=over)
         summed = call("to_host", summed) if host else summed
-    body.append(let(sums, summed))
-    body.append(let(norms, call("all_reduce", call("tensor_norms", parameters, optimizer, gradients, sums), axes=cut)))
-    body.append(let(operands.written(group, "u"), call("update_with", parameters, optimizer, gradients, sums, norms)))
-    return loop("u", "units", [*body, do("free", sums)])
+    body += [let(name, summed) for name in sums]
+    body.append(let(norms, call("all_reduce", call("tensor_norms", parameters, optimizer, gradients, *sums), axes=cut)))
+    body.append(let(operands.written(group, "u"), call("update_with", parameters, optimizer, gradients, *sums, norms)))
+    return loop("u", "units", [*body, *(do("free", name) for name in sums)])
 
 
 def _brought_back(facts: Facts, new: Ref, regather: list[str], shrink: Iterable[str] = (), way: str | None = None) -> list[Stmt]:

@@ -23,9 +23,10 @@ Given = tuple[Norms, ...] | Array | None
 
 def kind(world: World, group: str) -> str:
     """What the reference's optimizer reads for an element of a group."""
-    optimizer = dict(world.program.reference).get("optimizer", "elementwise")
-    optimizer = world.layout.group(group).update or optimizer
-    return "matrix" if "elementwise-optimizer" in world.problem.without and optimizer not in WHOLE_UPDATES else optimizer
+    said = world.layout.group(group).update
+    optimizer = said or dict(world.program.reference).get("optimizer", "elementwise")
+    any_matrix = "elementwise-optimizer" in world.problem.without and said != "tensor_norm"
+    return "matrix" if any_matrix and optimizer not in WHOLE_UPDATES else optimizer
 
 
 def step(world: World, columns: Columns, states: States, there: Array, have: Array, given: Given) -> tuple[Array, Array]:
