@@ -9,7 +9,7 @@ import pytest
 from placeproof.cost.model.derivation import ModelDerivation, derive_model
 from placeproof.models import load
 from placeproof.semantics.judge.model import judge_linked
-from placeproof.semantics.linked import link
+from placeproof.semantics.linked import link, read_linked, render_linked
 from placeproof.strategies import parse_strategy
 
 LLAMA = {"h": 8, "a": 4, "a_kv": 2, "f": 12, "V": 16, "L": 4, "s": 4}
@@ -100,6 +100,19 @@ def test_devices_have_factors_of_their_own_experts() -> None:
 
 def test_a_model_trains_with_it() -> None:
     assert judge_linked(link(load("llama3-8b").resized(LLAMA), parse_strategy("zero1 * pp * adafactor"))).word == "proved"
+
+
+def test_norms_of_biases_in_parts_are_reduced_over_tensor_parallelism_too() -> None:
+    """Those of what each of its devices has whole are not."""
+    linked = link(load("gpt3-125m").resized(GPT), parse_strategy("zero1 * tp * adafactor"))
+    text = render_linked(linked)
+    biases, copies = (f"tensor_norms(parameters.{g}[u], optimizer.{g}[u], gradients.{g}[u])" for g in ("elementwise", "copies"))
+    assert f"all_reduce({biases}, dp, tp)" in text
+    assert f"all_reduce({copies}, dp)" in text
+    assert judge_linked(linked).word == "proved"
+    for right, wrong in ((f"{biases}, dp, tp", f"{biases}, tp"), (f"{copies}, dp", f"{copies}, dp, tp")):
+        edited = read_linked(text.replace(f"all_reduce({right})", f"all_reduce({wrong})"), source="edited")
+        assert judge_linked(edited).word == "refuted", wrong
 
 
 def test_devices_of_tensor_parallelism_have_all_factors_and_parts_of_all_else() -> None:
