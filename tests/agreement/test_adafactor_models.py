@@ -6,8 +6,10 @@ from fractions import Fraction
 
 import pytest
 
+from placeproof.cli.main import run
 from placeproof.cost.model.derivation import ModelDerivation, derive_model
 from placeproof.models import load
+from placeproof.report.models.derivation import AVERAGE
 from placeproof.semantics.judge.model import judge_linked
 from placeproof.semantics.linked import link, read_linked, render_linked
 from placeproof.strategies import parse_strategy
@@ -142,3 +144,16 @@ def test_a_table_of_both_ends_has_factors_on_both() -> None:
         gains = sum(shape[0] for shape in own if len(shape) == 1)
         wanted = Fraction(5 * elements(own), 2) + 7 * (moments(own) - gains + Fraction(gains, 2))
         assert found.value(cost.states["optimizer"], NUMBERS) == wanted
+
+
+@pytest.mark.parametrize(("frozen", "most"), [(1, 2 * 496), (3, 3 * 496)])
+def test_numbers_of_a_unit_are_of_the_largest_in_bytes(frozen: int, most: int) -> None:
+    """Layers of 496 parameters, of which the last two are trained."""
+    (cost,) = (found := derived("llama3-8b", "fsdp(2) * freeze(layers=2)")).costs
+    assert found.value(cost.transient, NUMBERS | {"b_frozen": Fraction(frozen)}) == most
+
+
+@pytest.mark.parametrize(("strategy", "said"), [("freeze(layers=2)", True), ("adafactor", True), ("tp", False), ("", False)])
+def test_formulas_of_a_unit_say_that_they_take_average_shares(strategy: str, said: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["derive", " * ".join(["fsdp(2)", strategy] if strategy else ["fsdp(2)"]), "--model", "llama3-8b"]) == 0
+    assert (AVERAGE in capsys.readouterr().out) == said

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from placeproof.core.symbols import info
+from placeproof.core.symbols import info, symbol
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.closed import tidy
 from placeproof.cost.model import ModelDerivation, StageCost
@@ -214,7 +214,20 @@ def _states(d: ModelDerivation) -> Section:
         rows.append((f"gathered{whose}", costs.memory["transient"]))
         rows += [(f"in the update{whose}", costs.memory["update"])] if costs.memory["update"] != 0 else []
         rows += [(f"on the host{whose}", host)] if (host := costs.memory["host"]) != 0 else []
-    return section("model states of one device, bytes, in its P parameters and the U of its largest unit", Table(rows))
+    title = "model states of one device, bytes, in its P parameters and the U of its largest unit"
+    return section(title, Table(rows), Notes([AVERAGE] if _by_average(d) else []))
+
+
+#: What formulas take for granted of a unit, where groups of parameters are held or updated in different ways.
+AVERAGE = "formulas in U give a unit the average share of each group; in numbers it is the most of any unit, with what it has of each"
+
+
+def _by_average(d: ModelDerivation) -> bool:
+    """Whether a formula speaks of a unit and of groups of which units have different shares."""
+    if not any(g.frozen or g.update for g in d.linked.step.groups):
+        return False
+    formulas = [costs.memory[when] for costs in d.step.at(d.costs[0].stage) for when in ("transient", "update")]
+    return any(any(s.name.startswith("P_") for s in f.free_symbols) for f in formulas if symbol("U") in f.free_symbols)
 
 
 def _activations(d: ModelDerivation, cost: StageCost, figure: _Figures) -> Section:
