@@ -199,3 +199,58 @@ def test_factors_are_of_the_matrices_of_a_stage_and_of_own_experts() -> None:
     for text, expected in factors.items():
         held = derive(stepped(text)).memory["optimizer"].expand().coeff(sympy.Symbol("b_nu"))
         assert sympy.simplify(held - formula(expected)) == 0, text
+
+
+# Numbers of tensors are those of the tensors that a device has.
+OF_OTHER_LAYERS = """
+mesh(dp, pp)
+reference(optimizer={optimizer})
+for i in microbatches:
+    G += backward(parameters, i)
+G = scale(all_reduce(G, dp), 1 / (dp * microbatches))
+{sums}
+parameters, optimizer = update_with(parameters, optimizer, G, {given})
+"""
+OF_OTHER_EXPERTS = """
+mesh(dp, ep)
+splits(ep="batch")
+group(rest, P - P_expert)
+group(expert, P_expert, experts=ep)
+place(parameters.expert, ep="S")
+place(optimizer.expert, ep="S")
+place(gradients.expert, ep="S")
+reference(optimizer=tensor_norm)
+G = backward(parameters)
+G.rest = all_reduce(G.rest, ep)
+G = scale(all_reduce(G, dp), 1 / (dp * ep))
+norms = all_reduce(tensor_norms(parameters.expert, optimizer.expert, G.expert), ep)
+parameters.expert, optimizer.expert = update_with(parameters.expert, optimizer.expert, G.expert, norms)
+parameters.rest, optimizer.rest = update(parameters.rest, optimizer.rest, G.rest)
+"""
+_LINES = "sums = all_reduce(line_sums(G), pp)\nnorms = tensor_norms(parameters, optimizer, G, sums)"
+_NORMS = "norms = all_reduce(tensor_norms(parameters, optimizer, G), pp)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        OF_OTHER_LAYERS.format(optimizer="factored", sums=_LINES, given="sums, norms"),
+        OF_OTHER_LAYERS.format(optimizer="tensor_norm", sums=_NORMS, given="norms"),
+        OF_OTHER_EXPERTS,
+    ],
+    ids=["lines of other layers", "norms of other layers", "norms of other experts"],
+)
+def test_numbers_of_other_tensors_are_not_added_up(text: str) -> None:
+    """Nor does a run know what they would be."""
+    judged = judge(resolve(read(text, source="other tensors")))
+    assert judged.word == "unknown"
+    assert "of numbers of tensors of which its devices have different ones" in judged.why
+    assert "no small run was possible" in judged.why
+    axis = "ep" if "experts" in text else "pp"
+    right = text.replace(
+        f"all_reduce(tensor_norms(parameters.expert, optimizer.expert, G.expert), {axis})",
+        "tensor_norms(parameters.expert, optimizer.expert, G.expert)",
+    )
+    right = right.replace("all_reduce(line_sums(G), pp)", "line_sums(G)")
+    right = right.replace("all_reduce(tensor_norms(parameters, optimizer, G), pp)", "tensor_norms(parameters, optimizer, G)")
+    assert judge(resolve(read(right, source="own tensors"))).word == "proved"

@@ -33,6 +33,8 @@ def exchange(ctx: Context, call: Call, value: Whole) -> Whole:
         raise NoMeaningError(f"`{call.op}` of what a forward kept", call.place)
     if call.op != "tied_reduce" and isinstance(value, Tensor) and any(ctx.world.shared(g) in call.axes for g in value.pieces):
         raise NoMeaningError(f"`{call.op}` of weights that stages share, over these stages", call.place)
+    if isinstance(value, Scalar) and value.of_tensors is not None:
+        _require_same_tensors(ctx.world, call, value.of_tensors)
     root = call.option("root")
     op = {"broadcast": "all_gather", "reduce": "reduce_scatter"}.get(call.op, call.op) if root == "owner" else call.op
     match op:
@@ -51,6 +53,14 @@ def exchange(ctx: Context, call: Call, value: Whole) -> Whole:
         case "all_to_all" if call.option("order") and isinstance(value, Tensor):
             return own_part(ctx, call, _all_gather(ctx, call, value, "matrices" if call.option("order") == "blocked" else "blocked"))
     raise NoMeaningError(f"`{call.op}`: which dimensions it exchanges is not said", call.place)
+
+
+def _require_same_tensors(world: World, call: Call, group: str) -> None:
+    """Numbers of tensors are those of the tensors that a device has: of other layers, or other experts, they are other numbers."""
+    for axis in call.axes:
+        if world.axis_of(axis).splits.stages or world.is_expert_axis(group, axis):
+            message = f"`{call.op}` over `{axis}` of numbers of tensors of which its devices have different ones"
+            raise NoMeaningError(message, call.place)
 
 
 def coordinates(world: World, call: Call) -> list[Var]:

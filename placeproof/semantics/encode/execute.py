@@ -287,7 +287,7 @@ class Walk:
                 return self._call(expr, scope, results)
 
     def _arithmetic(self, op: str, left: Value, right: Value, at: Expr) -> Value:
-        if any(isinstance(v, Scalar) and v.of_tensors for v in (left, right)):
+        if any(isinstance(v, Scalar) and v.of_tensors is not None for v in (left, right)):
             raise NoMeaningError("arithmetic with norms of tensors", at.place)
         if (alike := both(left, right, lambda a, b: self._numbers(op, a, b, at))) is not None:
             return alike
@@ -427,7 +427,7 @@ class Walk:
             return self.messages.receive(self.ctx, call)
         skipped = {"elementwise": (1,), "quantize": (0,), "cast": (0,)}.get(call.op)
         operands = [self.whole_of(a, scope) for i, a in enumerate(call.args) if skipped is None or i in skipped]
-        of_tensors = [isinstance(o, Scalar) and o.of_tensors for o in operands]
+        of_tensors = [isinstance(o, Scalar) and o.of_tensors is not None for o in operands]
         directed = call.op == "update_with" and isinstance(operands[-1], Tensor)
         takes = call.op == "update_with" or (call.op == "tensor_norms" and len(operands) > 3)
         if takes != any(of_tensors) and not (directed or OPS[call.op].collective or call.op in _STORED):

@@ -281,7 +281,7 @@ def _norms_of_tensors(walk: Walk, call: Call, operands: list[Any], results: int)
     held = walk.ctx.where(group, omega.pieces[group].held | g.pieces[group].held)
     own = (theta.pieces[group].body, omega.pieces[group].body, g.pieces[group].body)
     read = tuple(_read_beside(walk, group, n) for n in sums)
-    return Scalar(body=tensor_norm(walk.world, group, (*own, *read), held), of_tensors=True)
+    return Scalar(body=tensor_norm(walk.world, group, (*own, *read), held), of_tensors=group)
 
 
 def _sums_along_lines(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
@@ -289,7 +289,7 @@ def _sums_along_lines(walk: Walk, call: Call, operands: list[Any], results: int)
     (g,) = operands
     group = _one_group(call, g)
     body = line_sums(walk.world, group, g.pieces[group].body, walk.ctx.where(group, g.pieces[group].held))
-    return Scalar(body=body, of_tensors=True, of_lines=True)
+    return Scalar(body=body, of_tensors=group, of_lines=True)
 
 
 def _one_group(call: Call, value: Tensor) -> str:

@@ -93,10 +93,10 @@ class Stream(_One):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scalar(_One):
-    """A number: the same for all elements, perhaps another on each device. ``of_tensors``: one for each tensor; ``of_lines``: or one for
-    each row and each column of a matrix."""
+    """A number: the same for all elements, perhaps another on each device. ``of_tensors``: one for each tensor of this group; ``of_lines``:
+    or one for each row and each column of a matrix."""
 
-    of_tensors: bool = False
+    of_tensors: str | None = None
     of_lines: bool = False
 
 

@@ -119,7 +119,12 @@ class Collective:
         raise NoMeaningError(f"`{self.op}` of {what}")
 
     def norms(self, value: Norms) -> Norms:
-        """Of a number for each tensor, which is zero where a device has nothing of it."""
+        """Of a number for each tensor, which is zero where a device has nothing of it. Of those of other layers, or other experts, a device
+        has no numbers: the sum of what is there is of nothing."""
+        layout = self.world.layout
+        for group in {tensor[1] for tensor in value.tensors}:
+            if {layout.stages, *layout.factors(layout.group(group).experts)} & set(self.factors):
+                raise NoMeaningError(f"`{self.op}` of numbers of tensors of which devices have different ones")
         numbers = self._numbers(np.where(value.have, value.data, self.world.field.of(0)))
         return replace(value, data=numbers, have=self.some(value.have, self.factors))
 
