@@ -154,6 +154,24 @@ optimizer = part(whole, dp)
 """,
     ),
     "pipedream": ("stale(parameters, 1)", "parameters"),
+    "adafactor_on_shards": (
+        _UPDATE,
+        """\
+sums = all_reduce(line_sums(gradients), dp)
+norms = all_reduce(tensor_norms(parameters, optimizer, gradients, sums), dp)
+parameters, optimizer = update_with(parameters, optimizer, gradients, sums, norms)
+""",
+    ),
+    "shampoo_on_shards": (
+        f"gradients = reduce_scatter(backward(w), dp, op=mean)\n{_UPDATE}",
+        """\
+g = all_reduce(backward(w), dp, op=mean)
+whole = all_gather(optimizer, dp)
+w, whole = update(w, whole, g)
+parameters = part(w, dp)
+optimizer = part(whole, dp)
+""",
+    ),
     "quantized_gather": ("dequantize(all_gather(quantize(parameters, b_qw), dp))", "all_gather(parameters, dp)"),
 }
 
