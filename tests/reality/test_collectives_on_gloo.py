@@ -71,7 +71,7 @@ LAYOUTS = {"copies": (True, "all"), "partial": (False, "all"), "shares": (True, 
 #: Kinds of which only some of these are told apart.
 WHOLE = {"number": ("copies", "partial"), "kept": ("copies",), "norms": ("partial", "gaps"), "pairs": ("partial", "gaps")}
 #: What has a meaning on states and activations; all others of the table are refused, in the same words.
-MEANT = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "tied_reduce"}
+MEANT = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "tied_reduce"}
 
 
 def calls(axes: tuple[str, ...]) -> Iterator[Call]:
