@@ -261,7 +261,8 @@ def test_precisions_add_up(precision: str, bytes_per_parameter: int) -> None:
     widths = PRECISIONS[precision]
     assert widths.total == bytes_per_parameter
     assert widths.b_a == (4 if precision in ("fp32-adam", "sgd", "sgd-momentum") else 2)
-    assert widths.values().keys() == {"b_theta", "b_g", "b_omega", "b_a", "b_frozen"}
+    assert widths.b_master == (4 if precision in ("mixed-adam", "megatron-bf16", "fp16-fp32grad") else 0)  # of b_omega
+    assert widths.values().keys() == {"b_theta", "b_g", "b_omega", "b_master", "b_a", "b_frozen"}
 
 
 def test_limits() -> None:
