@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 import sympy
 from manual_truth import at_the_witness, right
-from matrix_steps import STEPS, without
+from matrix_steps import STEPS, WRITTEN, without
 from samples import sample
 
 from placeproof.cost.derive import derive
@@ -87,17 +87,6 @@ def test_many_things_can_be_wrong() -> None:
     }
 
 
-WRITTEN = """
-mesh(dp)
-group(matrix, P - P_norm{options})
-group(norm, P_norm{norm})
-place(parameters, dp="R")
-place(optimizer, dp="S")
-reference(optimizer={optimizer})
-g = reduce_scatter(backward(parameters), dp, op=mean)
-{step}
-parameters = all_gather(parameters, dp)
-"""
 APART = """sums = {sums}
 norms = all_reduce(tensor_norms(parameters.matrix, optimizer.matrix, g.matrix, sums), dp)
 parameters.norm, optimizer.norm = update(parameters.norm, optimizer.norm, g.norm)

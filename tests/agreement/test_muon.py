@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import sympy
 from manual_truth import at_the_witness, right
-from matrix_steps import STEPS, without
+from matrix_steps import STEPS, WRITTEN, without
 from samples import sample
 
 import placeproof
@@ -155,17 +155,6 @@ def test_the_interpreter_of_the_manual_speaks_of_many() -> None:
     assert [runs(text, how) for text in ("zero1", "ddp", "zero3", "hsdp") for how in ("gathered", "owned")] == [True] * 8
 
 
-WRITTEN = """
-mesh(dp)
-group(matrix, P - P_norm{options})
-group(norm, P_norm{norm})
-place(parameters, dp="R")
-place(optimizer, dp="S")
-reference(optimizer={optimizer})
-g = reduce_scatter(backward(parameters), dp, op=mean)
-{step}
-parameters = all_gather(parameters, dp)
-"""
 ALL = "parameters, optimizer = update(parameters, optimizer, g)"
 APART = "parameters.norm, optimizer.norm = update(parameters.norm, optimizer.norm, g.norm)\n"
 GIVEN = "parameters.matrix, optimizer.matrix = update_with(parameters.matrix, optimizer.matrix, g.matrix, {direction})"

@@ -22,3 +22,17 @@ def without(line: str, op: str) -> Iterator[tuple[str, str]]:
         others = ", ".join(a for a in named if a != axis)
         assert found is not None
         yield f"no {op} over {axis}", line.replace(found[0], f"{op}({found['x']}, {others})" if others else found["x"])
+
+
+#: A step that updates matrices and gains apart, to be filled in.
+WRITTEN = """
+mesh(dp)
+group(matrix, P - P_norm{options})
+group(norm, P_norm{norm})
+place(parameters, dp="R")
+place(optimizer, dp="S")
+reference(optimizer={optimizer})
+g = reduce_scatter(backward(parameters), dp, op=mean)
+{step}
+parameters = all_gather(parameters, dp)
+"""

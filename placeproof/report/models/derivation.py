@@ -306,12 +306,7 @@ def conventions(d: ModelDerivation) -> list[str]:
             "layers before which nothing is trained have no backward; their weights are gathered for it all the same, and stages hand on"
             " gradients, as the step says"
         )
-    if dict(d.linked.step.reference).get("optimizer") == "orthogonal":
-        lines += directions(d)
-    if dict(d.linked.step.reference).get("optimizer") == "factored":
-        lines += factors(d)
-    if dict(d.linked.step.reference).get("optimizer") == "preconditioned":
-        lines += preconditioners(d)
+    lines += _of_update(d)
     if any(cost.host != 0 for cost in d.costs):
         lines.append("what lies on the host is no part of the peak, and neither is what passes there in an update")
     if any(cost.host_asked != cost.host for cost in d.costs):
@@ -325,6 +320,13 @@ def conventions(d: ModelDerivation) -> list[str]:
     if d.linked.note:
         lines.append(d.linked.note)
     return lines
+
+
+def _of_update(d: ModelDerivation) -> list[str]:
+    """What is taken for granted of an update that reads whole matrices."""
+    said = {"orthogonal": directions, "factored": factors, "preconditioned": preconditioners}
+    optimizer = dict(d.linked.step.reference).get("optimizer")
+    return said[optimizer](d) if optimizer in said else []
 
 
 def directions(d: ModelDerivation) -> list[str]:
