@@ -263,7 +263,8 @@ _ROWS = (
         latex="\\sigma",
         domain=Domain.POSITIVE,
         dimension=PURE,
-        meaning="elements of Shampoo's preconditioners for each element of a matrix: n/m + m/n of blocks with n rows and m columns",
+        meaning="elements of Shampoo's preconditioners for each parameter, on average: n/m + m/n of blocks with n rows and m columns, n of "
+        "blocks of n elements of a gain or a bias",
         default="2",
     ),
     SymbolInfo(
@@ -279,7 +280,7 @@ _ROWS = (
         latex="d_{\\mathrm{pre}}",
         domain=Domain.COUNT,
         dimension=PURE,
-        meaning="rows, and columns, of the blocks into which Shampoo cuts matrices, at most",
+        meaning="rows, and columns, of the blocks into which Shampoo cuts matrices, at most, and elements of those of gains and biases",
         default="1024",
     ),
     SymbolInfo(

@@ -80,8 +80,9 @@ def _about_blocks(d: Derivation) -> Iterator[str]:
         yield "norms of tensors are counted as one number a unit"
     if dict(d.program.reference).get("optimizer") == "preconditioned":
         yield (
-            "Shampoo keeps b_omega bytes of each element, with the moments of the update that it is grafted onto, and of a matrix b_pre"
-            " bytes of each element of its preconditioners, sigma for each of its own: 2 where it is cut into square blocks"
+            "Shampoo keeps b_omega bytes of each element, with the moments of the update that it is grafted onto, and b_pre bytes of each"
+            " element of preconditioners, sigma for each of its own on average: 2 of a matrix in square blocks, and of a gain or a bias the"
+            " length of its blocks"
         )
         yield "what preconditioners and their inverse roots compute is not counted until a model is given"
     if alone and not d.amounts.groups:

@@ -24,7 +24,7 @@ from placeproof.cost.model.parts import DeviceSegment, Sizing
 from placeproof.cost.model.stages import Stage
 from placeproof.cost.model.step import StepCosts
 from placeproof.models.family import apart
-from placeproof.models.programs import update_program
+from placeproof.models.programs import factors, update_program
 from placeproof.programs import Group
 from placeproof.semantics.values import Event
 
@@ -35,26 +35,28 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
     """A weight as a matrix. ``beside``: dimensions along which several lie beside one another; ``inner``: those that it has in common with
-    what it multiplies, which are one side of it."""
+    what it multiplies, which are one side of it; None of a gain or a bias, which is a vector."""
 
     weight: Stored
     beside: frozenset[str]
-    inner: frozenset[str]
+    inner: frozenset[str] | None
 
-    def sides(self, sizes: Mapping[str, Amount]) -> tuple[sympy.Expr, sympy.Expr]:
-        """How long its two sides are, of dimensions of these sizes."""
+    def sides(self, sizes: Mapping[str, Amount]) -> tuple[sympy.Expr, ...]:
+        """How long its two sides are, or its one, of dimensions of these sizes."""
         import sympy
 
         dims = [dim for dim in self.weight.dims if dim not in self.beside]
-        one, other = (sympy.Mul(*(sizes[dim] for dim in dims if (dim in self.inner) is own)) for own in (True, False))
-        return one, other
+        if self.inner is None:
+            return (sympy.Mul(*(sizes[dim] for dim in dims)),)
+        return tuple(sympy.Mul(*(sizes[dim] for dim in dims if (dim in self.inner) is own)) for own in (True, False))
 
 
 def matrices(part: DeviceSegment) -> Iterator[Matrix]:
-    """The weights of a part of a device, each as a matrix; what is not multiplied with anything has its first dimension for one side."""
-    inner = part.plain.products()
+    """The weights of a part of a device, each as a matrix, or a vector; a table has its first dimension for one side."""
+    inner, factors_of = part.plain.products(), [factors(block.program) for block in part.blocks]
     for group, weight in part.weights:
-        yield Matrix(weight=weight, beside=apart(group), inner=inner.get((weight.number, weight.name), frozenset(weight.dims[:1])))
+        table = frozenset(weight.dims[:1]) if weight.name in factors_of[weight.number - 1] else None
+        yield Matrix(weight=weight, beside=apart(group), inner=inner.get((weight.number, weight.name), table))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +81,11 @@ def iterated(stage: Stage, step: StepCosts, at: Sizing) -> sympy.Expr:
     for direction in _directions(step):
         by_group.setdefault(direction.group.name, []).append(direction)
     total: Amount = sympy.Integer(0)
+    seen: set[str] = set()  # what several parts share is one tensor
     for part, times in stage.held if by_group else ():
-        for matrix in matrices(part):
+        every = [matrix for matrix in matrices(part) if matrix.weight.name not in seen]
+        seen |= {*part.shared} & {matrix.weight.name for matrix in every}
+        for matrix in every:
             for direction in by_group.get(step.linked.group(matrix.weight.block, matrix.weight.name), ()):
                 total += stage.copies * times * _of(matrix, direction, step, at)
     return total
@@ -123,32 +128,37 @@ def _of(matrix: Matrix, direction: Direction, step: StepCosts, at: Sizing) -> Am
 
     number = sympy.Mul(*(sizes[dim] for dim in dims if dim in matrix.beside)) / step.amounts.devices(parts)
     work = _WORK[dict(step.found.program.reference)["optimizer"]]
-    return number * work(*_ordered(*matrix.sides(sizes), step.linked.values))
+    return number * work(*_ordered(matrix.sides(sizes), step.linked.values))
 
 
-def blocked(rows: sympy.Expr, columns: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
-    """Rows and columns of the blocks into which Shampoo cuts a matrix, whose sides they are taken to divide."""
+def blocked(*sides: sympy.Expr) -> tuple[sympy.Expr, ...]:
+    """The sides of the blocks into which Shampoo cuts a matrix, or a vector, whose sides they are taken to divide."""
     import sympy
 
-    return sympy.Min(rows, symbol("d_pre")), sympy.Min(columns, symbol("d_pre"))
+    return tuple(sympy.Min(side, symbol("d_pre")) for side in sides)
 
 
-def _ordered(one: sympy.Expr, other: sympy.Expr, values: Mapping[str, int]) -> tuple[sympy.Expr, sympy.Expr]:
+def _ordered(sides: tuple[sympy.Expr, ...], values: Mapping[str, int]) -> tuple[sympy.Expr, ...]:
     """The shorter side of a matrix and the longer one, as far as sizes are known."""
     import sympy
 
+    if len(sides) == 1:
+        return sides
+    one, other = sides
     ratio = evaluate(one / other, {name: Fraction(n) for name, n in values.items()})
     if ratio is None:
         return sympy.Min(one, other), sympy.Max(one, other)
     return (one, other) if ratio <= 1 else (other, one)
 
 
-def _preconditioned(rows: sympy.Expr, columns: sympy.Expr) -> Amount:
-    """Of one matrix under Shampoo: of each block two products that its preconditioners are made of, two with their inverse roots, and a
-    share of these roots."""
-    one, other = blocked(rows, columns)
-    roots = 2 * symbol("n_root") * (one**2 / other + other**2 / one) / symbol("T_root")
-    return rows * columns * (4 * (one + other) + roots)
+def _preconditioned(*sides: sympy.Expr) -> Amount:
+    """Of one matrix, or vector, under Shampoo: for each side of a block a product that its preconditioner is made of, one with the inverse
+    root, and a share of this root."""
+    import sympy
+
+    block = blocked(*sides)
+    roots = 2 * symbol("n_root") * sum(side**3 for side in block) / sympy.Mul(*block) / symbol("T_root")
+    return sympy.Mul(*sides) * (4 * sum(block) + roots)
 
 
 def _directed(rows: sympy.Expr, columns: sympy.Expr) -> Amount:

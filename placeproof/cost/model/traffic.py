@@ -163,10 +163,12 @@ def _factors(rows: sympy.Expr, columns: sympy.Expr) -> sympy.Expr:
     return 1 / rows + 1 / columns
 
 
-def _preconditioners(rows: sympy.Expr, columns: sympy.Expr) -> sympy.Expr:
-    """Elements of the preconditioners of a matrix, for each of its own."""
-    one, other = blocked(rows, columns)
-    return one / other + other / one
+def _preconditioners(*sides: sympy.Expr) -> sympy.Expr:
+    """Elements of the preconditioners of a matrix, or a vector, for each of its own."""
+    import sympy
+
+    block = blocked(*sides)
+    return sympy.Add(*(side**2 / sympy.Mul(*block) for side in block))
 
 
 #: What an optimizer has of a matrix by its sides, for each of its elements, and the symbol of that in formulas.

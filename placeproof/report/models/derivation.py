@@ -346,12 +346,12 @@ def preconditioners(d: ModelDerivation) -> list[str]:
     """What is taken for granted of an update that preconditions."""
     lines = [
         "Shampoo keeps b_omega bytes of each element, with the moments of the update that it is grafted onto, and b_pre bytes of each"
-        " element of preconditioners; tables, heads and each expert are matrices, gains and biases are none",
-        "matrices are cut into blocks of at most d_pre rows and columns, which are taken to divide them",
+        " element of preconditioners: of matrices, tables, heads and each expert among them, there are two, of gains and biases one",
+        "each is cut into blocks of at most d_pre rows and columns, which are taken to divide it",
         "an inverse root takes n_root products of matrices, once in T_root steps",
     ]
     if any(g.whole for g in d.linked.step.groups):
-        lines.append("owners of whole matrices are taken to have equal parts of them, and of what they compute")
+        lines.append("owners of whole tensors are taken to have equal parts of them, and of what they compute")
     return lines
 
 

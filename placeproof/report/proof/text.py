@@ -66,7 +66,7 @@ _BEYOND = {
     ("optimizer", "matrix"): "updates whole matrices",
     ("optimizer", "orthogonal"): "updates matrices by a function of each whole matrix of momentum, as Muon does",
     ("optimizer", "factored"): "updates matrices by sums along their rows and columns, and by norms of what these make, as Adafactor does",
-    ("optimizer", "preconditioned"): "updates whole matrices, as Shampoo does",
+    ("optimizer", "preconditioned"): "updates whole tensors, as Shampoo does",
     ("clip", "global_norm"): "scales the gradient by a function of its norm over all parameters, as clipping does",
     ("dropout", "output"): "masks its output at random",
     ("skip", "not_finite"): "leaves its states alone where the gradient is not finite",

@@ -71,7 +71,7 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
     sums = (g for g in found if any(kind == g and summed for kind, summed, _ in weights_of))
     alike = (*found, MATRIX_COPIES, COPIES)
     copies = (g for g in alike if any(kind == g and not cut for kind, _, cut in weights_of))
-    vectors = not facts.norms_of_vectors or any(kind == ELEMENTWISE for kind, _, _ in weights_of)
+    vectors = any(kind == ELEMENTWISE for kind, _, _ in weights_of)
     if facts.hidden is not None and keeps.clip and (ADAPTER, False, False) in weights_of:
         refuse("PP122", f"the norm of adapters that every device of `{facts.hidden}` has whole is not lowered", help="leave `clip` out")
     step = lower(strategy, linked=True, tied=bool(tied), sums=tuple(sums), copies=tuple(copies), vectors=vectors)
@@ -228,7 +228,7 @@ def _kind(block: Block, weight: str, facts: Facts, tied: Sequence[str]) -> str:
     copied = facts.hidden is not None and not any(w.name == weight and _cut(w, facts) for w in block.weights)
     if weight in tied:
         return TIED
-    summed, whole = weight in _summed(block, facts), facts.strategy.schedule.update is not None
+    summed, whole = weight in _summed(block, facts), facts.matrices_apart
     if block.groups[weight] == EXPERT and facts.experts:
         return EXPERT_COPIES if copied and facts.split_experts and (summed or facts.strategy.schedule.clip) else EXPERT
     if whole and _in_matrices(block, weight, facts):
@@ -241,7 +241,7 @@ def _kind(block: Block, weight: str, facts: Facts, tied: Sequence[str]) -> str:
 
 def _in_matrices(block: Block, weight: str, facts: Facts) -> bool:
     """Whether an update of whole matrices reads the whole of a weight: a factor of products; no table or head, unless it reads these."""
-    return (facts.tables_too or block.groups[weight] in (MATRIX, ROUTER, EXPERT)) and weight in factors(block.program)
+    return (facts.norms_of_vectors or block.groups[weight] in (MATRIX, ROUTER, EXPERT)) and weight in factors(block.program)
 
 
 def _require_matrices(model: Model, strategy: Strategy) -> None:
@@ -252,7 +252,7 @@ def _require_matrices(model: Model, strategy: Strategy) -> None:
     if facts.whole_update and keeps.train == "adapters" and hidden is not None:
         message = f"which adapters lie in parts on `{hidden}`, to be gathered for an update of whole matrices, is not lowered"
         refuse("PP122", message, help=f"leave `{hidden}` out, or `muon`")
-    if not facts.whole_update or keeps.train == "adapters" or not strategy.experts:
+    if not facts.matrices_apart or keeps.train == "adapters" or not strategy.experts:
         return
     for block in (b for s in model.segments for b in s.blocks):
         for weight in (w for w, group in block.groups.items() if group == EXPERT and not _in_matrices(block, w, facts)):

@@ -164,21 +164,22 @@ class Facts:
         """Whether the update reads whole matrices."""
         return self.strategy.schedule.update is not None
 
+    @property
+    def matrices_apart(self) -> bool:
+        """Whether the update reads whole matrices, and something else of what is none. Shampoo preconditions gains and biases, too."""
+        return self.strategy.schedule.update not in (None, "preconditioned")
+
     def in_matrices(self, group: str | None) -> bool:
-        """Whether the update reads whole matrices of a group."""
+        """Whether what the update reads of a group is whole matrices, or all that a tensor has."""
         if not self.whole_update or group in self.frozen:
             return False
-        return group in MATRICES or group == ADAPTER or (group == TIED and self.tables_too)
+        return not self.matrices_apart or group in MATRICES or group == ADAPTER or (group == TIED and self.norms_of_vectors)
 
     @property
     def norms_of_vectors(self) -> bool:
-        """Whether what is no matrix to the update is scaled by norms of its tensors, as by Adafactor; if not, it is updated by elements."""
+        """Whether what is no matrix to the update is scaled by norms of its tensors, as by Adafactor, to which tables and heads are
+        matrices; if not, it is updated by elements, as by Muon, to which only what layers multiply with is."""
         return self.strategy.schedule.update == "factored"
-
-    @property
-    def tables_too(self) -> bool:
-        """Whether tables and heads are matrices to the update, as to Adafactor and Shampoo; to Muon, only what layers multiply with is."""
-        return self.strategy.schedule.update in ("factored", "preconditioned")
 
     def cut_tensors(self, group: str | None) -> tuple[str, ...]:
         """The axes along which a device has parts of each matrix, or vector, of which the update reads the whole."""
@@ -262,7 +263,7 @@ class Facts:
         apart = (*([EXPERT] if self.experts else []), *([TIED] if self.tied else []))
         apart += tuple(group for group in (COPIES, EXPERT_COPIES) if group in self.copies)
         apart += (FROZEN,) if self.strategy.schedule.train == "part" else ()
-        whole, adapters = self.whole_update, self.strategy.schedule.train == "adapters"
+        whole, adapters = self.matrices_apart, self.strategy.schedule.train == "adapters"
         if whole and self.linked and not adapters:
             named = (MATRIX_SUMS in self.summed_with_norms, MATRIX_COPIES in self.copies, self.vectors, NORM in self.summed_with_norms)
             own = zip((MATRIX_SUMS, MATRIX_COPIES, ELEMENTWISE, NORM), named, strict=True)
