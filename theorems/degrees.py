@@ -98,7 +98,7 @@ traffic_grows_and_memory_shrinks_with_owners_of_matrices.control(
 
 @theorem(expect=Proved(), cite="shazeer2018adafactor")
 def traffic_grows_and_memory_shrinks_beside_factors(
-    P: NonNegative, N: Degree, rho: NonNegative, b_theta: NonNegative, b_g: NonNegative, b_s: NonNegative, n_u: NonNegative,
+    P: NonNegative, N: Degree, rho: NonNegative, b_theta: NonNegative, b_g: NonNegative, b_s: NonNegative, tau: NonNegative,
     b_master: NonNegative, b_nu: NonNegative, U: Real, A: Real, b_a: Real,
 ):  # fmt: skip
     """With Adafactor, too, a device sends at least as much with one device more, and its peak does not grow."""

@@ -259,6 +259,14 @@ _ROWS = (
         example="1/2048",
     ),
     SymbolInfo(
+        name="tau",
+        latex="\\tau",
+        domain=Domain.POSITIVE,
+        dimension={"parameter": -1},
+        meaning="tensors whose norms an update reads, for each of their elements: 1/(n m) of a matrix with n rows and m columns",
+        example="1/16777216",
+    ),
+    SymbolInfo(
         name="sigma",
         latex="\\sigma",
         domain=Domain.POSITIVE,

@@ -11,13 +11,13 @@ from placeproof.programs.ops import OPS
 from placeproof.semantics.values import Event, Kind, Trace
 
 _P, _O, _G, _M, _S = Kind.PARAMETERS, Kind.OPTIMIZER, Kind.GRADIENTS, Kind.MOMENTUM, Kind.SCALAR
-_LINES = Kind.SUMS
+_LINES, _NORMS = Kind.SUMS, Kind.NORMS
 _X, _KEPT = Kind.STREAM, Kind.SAVED
 #: What lies in parts; what is made of numbers; what can lie elsewhere.
 _STATES = (_P, _O, _G)
 _STATE_NAMES = tuple(kind.value for kind in _STATES)
 _PARTED = (*_STATES, _M, _X)
-_NUMBERS = (*_PARTED, _S)
+_NUMBERS = (*_PARTED, _S, _NORMS)
 _REDUCED = (*_NUMBERS, _LINES)
 _ANY = (*_REDUCED, _KEPT)
 
@@ -45,7 +45,7 @@ NEEDS: dict[str, tuple[tuple[Kind, ...] | None, ...]] = {
     "backward_input": ((_P,), (_KEPT,), (_X,)),
     "backward_weight": ((_P,), (_KEPT,), (_X,), (_X,)),
     "update": ((_P,), (_O,), (_G,), (_S,)),
-    "update_with": ((_P,), (_O,), (_G,), (_S, _M, _LINES), (_S,)),
+    "update_with": ((_P,), (_O,), (_G,), (_NORMS, _M, _LINES, _S), (_NORMS, _S)),
     "tensor_norms": ((_P,), (_O,), (_G,), (_LINES,)),
     "line_sums": ((_G,),),
     "momentum": ((_O,), (_G,)),
@@ -110,7 +110,7 @@ def _operands(event: Event, _: Program) -> _Wrong:
 
 
 def _owners_of_parts(event: Event, _: Program) -> _Wrong:
-    if event.call.option("root") == "owner" and event.operands and event.operands[0].kind is _S:
+    if event.call.option("root") == "owner" and event.operands and event.operands[0].kind in (_S, _NORMS):
         message = f"`{event.call.op}` with `root=owner` moves the parts of a tensor, and a number has none"
         help = "of numbers, `all_reduce` gives the sum (or `op=mean`, `op=max`), `broadcast` the number of one device"
         yield message, event.call.place, help

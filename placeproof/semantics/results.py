@@ -105,8 +105,15 @@ def _line_sums(_call: Call, operands: tuple[Value, ...], program: Program) -> Va
     return replace(operands[0], kind=Kind.SUMS, pieces=pieces).wide("")
 
 
+def _tensor_norms(_call: Call, operands: tuple[Value, ...], program: Program) -> Value:
+    """Numbers of each tensor, which are on the device wherever the states lie."""
+    parameters, optimizer, gradients = operands[:3]
+    pieces = tuple(line_sums(_owned_piece(piece, (parameters, optimizer)), program) for piece in gradients.pieces)
+    return replace(gradients, kind=Kind.NORMS, pieces=pieces, host=False).wide("")
+
+
 def line_sums(piece: Piece, program: Program) -> Piece:
-    """How sums along rows and columns lie: partial where a device has parts of matrices, of its own where it has whole ones."""
+    """How sums along rows and columns, or over tensors, lie: partial where a device has parts, of its own where it has whole ones."""
     group = next((g for g in program.groups if g.name == piece.group), program.groups[0])
     own = {*program.factors(*group.whole, *group.experts), *(f for a in program.axes if a.splits.stages for f in a.factors)}
     return piece.laid(tuple(f for f in piece.axes(AxisLayout.SHARD) if f not in own), AxisLayout.PARTIAL)
@@ -159,7 +166,7 @@ RESULTS: Mapping[str, Rule] = {conversion.op: _laid(conversion.after) for conver
     **dict.fromkeys(("backward", "backward_weight", "backward_with"), _backward),
     **dict.fromkeys(("update", "update_with"), _update),
     **dict.fromkeys(("quantize", "cast"), _narrowed),
-    **dict.fromkeys(("statistics", "tensor_norms", "tokens", "square_norm", "found_inf"), _number),
+    **dict.fromkeys(("statistics", "tokens", "square_norm", "found_inf"), _number),
     **dict.fromkeys(("sqrt", "clip_factor", "rescale", "random", "min", "max"), _number),
     "all_to_all": _exchanged,
     **dict.fromkeys(("send", "tied_reduce", "start", "wait"), _unchanged),
@@ -170,6 +177,7 @@ RESULTS: Mapping[str, Rule] = {conversion.op: _laid(conversion.after) for conver
     "output": lambda _, operands, program: _output(operands[0], program),
     "momentum": _momentum,
     "line_sums": _line_sums,
+    "tensor_norms": _tensor_norms,
     "master": lambda _call, operands, _program: replace(operands[0], kind=Kind.PARAMETERS),
     "dequantize": lambda _call, operands, program: in_own_width(operands[0], program),
     "to_host": lambda _call, operands, _program: replace(operands[0], host=True),

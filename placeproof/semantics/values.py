@@ -21,6 +21,7 @@ class Kind(Enum):
     GRADIENTS = "gradients"
     MOMENTUM = "momentum"
     SUMS = "sums"
+    NORMS = "norms"
     SAVED = "activations"
     STREAM = "stream"
     SCALAR = "scalar"
@@ -33,6 +34,7 @@ WIDTHS = {
     Kind.GRADIENTS: "b_g",
     Kind.MOMENTUM: "b_theta",
     Kind.SUMS: "b_nu",
+    Kind.NORMS: "b_s",
     Kind.SAVED: "b_a",
     Kind.STREAM: "b_a",
     Kind.SCALAR: "b_s",

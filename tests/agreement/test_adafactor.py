@@ -165,12 +165,12 @@ def formula(text: str) -> sympy.Expr:
 
 
 def test_every_device_has_all_factors_of_a_matrix_unless_parts_are_whole_ones() -> None:
-    """And sends sums along all rows and columns, and a number a unit for matrices and for norms and biases, which have a second moment of
+    """And sends sums along all rows and columns, and two numbers of each tensor, of norms and biases too, which have a second moment of
     their own."""
     found = {how: derive(stepped("zero1", how), groups=True) for how in HOW}
     copy, plain = "P*b_master/N", derive(lower(parse_strategy("zero1")), groups=True)
     factors = {"reduced": "rho*(P - P_norm)", "owned": "rho*(P - P_norm)/N"}
-    sent = {"reduced": "2*(N - 1)/N*(rho*(P - P_norm)*b_nu + 2*n_u*b_s)", "owned": "0"}
+    sent = {"reduced": "2*(N - 1)/N*(rho*(P - P_norm)*b_nu + 2*tau*P*b_s)", "owned": "0"}
     for how, d in found.items():
         assert sympy.simplify(d.memory["optimizer"] - formula(f"{copy} + b_nu*({factors[how]} + P_norm/N)")) == 0, how
         assert sympy.simplify(d.sent - plain.sent - formula(sent[how])) == 0, how

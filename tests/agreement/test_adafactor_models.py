@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from fractions import Fraction
 
 import pytest
@@ -48,9 +49,9 @@ def derived(model: str, strategy: str) -> ModelDerivation:
 
 
 def whole(model: str, of: str) -> int:
-    """Of a whole model: factors and moments, or elements."""
+    """Of a whole model: factors and moments, or elements, or tensors."""
     layer, expert, before, behind = SHAPES[model]
-    count = {"moments": moments, "elements": elements}[of]
+    count = {"moments": moments, "elements": elements, "tensors": len}[of]
     return SIZES[model]["L"] * (count(layer) + SIZES[model].get("E", 0) * count(expert)) + count([*before, *behind])
 
 
@@ -76,11 +77,41 @@ def test_factors_are_the_rows_and_columns_of_all_matrices(model: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["llama3-8b", "gpt3-125m"])
-def test_sums_along_all_rows_and_columns_are_sent(model: str) -> None:
+def test_sums_along_all_rows_and_columns_are_sent_and_two_norms_of_each_tensor(model: str) -> None:
     alone = whole(model, "moments") - vectors(model)
     (cost,) = (found := derived(model, "zero1(2) * adafactor")).costs
-    sent = {t.about: found.value(t.total, NUMBERS) for t in cost.sent if t.phase == "update" and t.about != "parameters"}
-    assert sent == {"sums": 7 * alone, "scalar": 2 * 11 * (SIZES[model]["L"] + 2)}
+    sent = Counter[str]()
+    for t in (t for t in cost.sent if t.phase == "update" and t.about != "parameters"):
+        sent[t.about] += found.value(t.total, NUMBERS)
+    assert sent == {"sums": 7 * alone, "norms": 2 * 11 * whole(model, "tensors")}
+
+
+@pytest.mark.parametrize(
+    ("text", "tensors"),
+    [
+        ("zero1(2) * freeze(layers=2) * adafactor", {("dp",): 2 * 9 + 2}),
+        ("fsdp(2) * freeze(layers=1, parts=ends) * adafactor", {("dp",): 9}),
+        ("zero1(2) * lora(rank=2) * adafactor", {("dp",): 2 * 4 * 7}),
+        ("zero1(2) * tp(2) * sp * adafactor", {("dp",): 4 * 2 + 1, ("dp", "tp"): 4 * 7 + 2}),
+        ("tp(2) * adafactor", {("tp",): 4 * 7 + 2}),
+        ("zero1(2) * adafactor(owned)", {}),
+        ("ddp(2) * adafactor", {}),
+    ],
+)
+def test_norms_are_of_tensors_that_are_trained_and_lie_in_parts(text: str, tensors: dict[tuple[str, ...], int]) -> None:
+    (cost,) = (found := derived("llama3-8b", text)).costs
+    sent = Counter[tuple[str, ...]]()
+    for t in (t for t in cost.sent if t.about == "norms"):
+        sent[t.axes] += found.value(t.total, NUMBERS)
+    degree = {axes: 2 ** len(axes) for axes in tensors}
+    assert sent == {axes: Fraction(2 * (degree[axes] - 1), degree[axes]) * 2 * 11 * n for axes, n in tensors.items()}
+
+
+def test_norms_of_experts_are_those_of_a_device_s_own() -> None:
+    (cost,) = (found := derived("mixtral-8x7b", "zero1(2) * ep(2) * adafactor")).costs
+    layer, expert, before, behind = SHAPES["mixtral-8x7b"]
+    held = 4 * (len(layer) + 3 * len(expert)) + len([*before, *behind])
+    assert sum(found.value(t.total, NUMBERS) for t in cost.sent if t.about == "norms") == 2 * 11 * held
 
 
 def test_stages_have_factors_of_their_own_matrices() -> None:

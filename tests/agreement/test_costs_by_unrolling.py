@@ -86,7 +86,7 @@ def sizes_for(program: Program, seed: int, *, groups: bool) -> Sizes:
         "P_norm": Fraction(draw.randint(0, 40) if groups else 0),
         "P_adapter": Fraction(draw.randint(0, 40)),
         "P_frozen": Fraction(draw.randint(0, 40)),
-        **{name: Fraction(draw.randint(1, 9), draw.randint(1, 9)) for name in ("rho", "sigma")},
+        **{name: Fraction(draw.randint(1, 9), draw.randint(1, 9)) for name in ("rho", "sigma", "tau")},
     }
     values |= {"A_seq": values["A"] * Fraction(draw.randint(0, 4), 4), "L": Fraction(layers * stages), "m": Fraction(micro)}
     values |= {"U": values["P"] / (stages * units), "U_root": values["P"] / (stages * units), "n_u": Fraction(units)}

@@ -172,6 +172,8 @@ class Device:
                 return self.state_of_matrices(value)
             if value.width == "sums":
                 return v["rho"] * v["b_nu"] * sum(map(self.weight, value.elements), Fraction(0))
+            if value.width == "norms":  # two numbers of each tensor
+                return 2 * v["tau"] * v["b_s"] * sum(map(self.weight, value.elements), Fraction(0))
             frozen = v["b_frozen"] if value.width == "b_theta" else v[value.width]
             return sum((self.weight(e) * (frozen if e[1] in self.frozen else v[value.width]) for e in value.elements), Fraction(0))
         amount = value.amount if isinstance(value, Kept) else v["b"] * v["s"] * v["h"] if isinstance(value, Stream) else None
@@ -468,7 +470,7 @@ class Device:
             case "line_sums":
                 return replace(self.of_whole_matrices(first), width="sums")
             case "tensor_norms":
-                return Fraction(1)
+                return replace(self.of_whole_matrices(args[2]), width="norms", host=False)
             case "update" | "update_with":
                 owned = frozenset.intersection(*(a.elements for a in args[:3])) | {e for e in first.elements if e[1] in self.frozen}
                 return Set(owned, "b_theta", args[1].host), args[1]

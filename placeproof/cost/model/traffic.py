@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 #: A part of a device, how often it has it, and the elements of its weights by the names of block and weight.
 Member: TypeAlias = tuple[DeviceSegment, Amount, Mapping[tuple[str, str], Amount]]
 
-#: What is put for the symbols of sizes, by their names.
+#: What is put for the symbols of sizes, by their names; and the same of whole tensors, by the symbol of what there is of them.
 Sizes: TypeAlias = "dict[str, sympy.Expr]"
+Tensors: TypeAlias = "dict[sympy.Symbol, Sizes]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ class ParameterShare:
     A unit is a part of the model. Where the root unit is gathered apart, it has what is no layer, and the units are the layers. ``once``:
     those of groups, of one copy. ``sums``: those of one copy whose gradients the step sums over the axis that splits the hidden dimension,
     where a formula does not say of which group. ``apart``: whether units differ in what they have of groups that are held, or updated,
-    otherwise. ``matrices``: what the optimizer has of whole matrices, in place of their elements, which formulas have times a ``symbol``.
+    otherwise. ``tensors``: what there is of whole tensors, in place of their elements, by the symbol that formulas multiply these with.
     """
 
     def __init__(self, costs: GroupCosts, counted: Mapping[str, sympy.Expr], stage: Stage, at: Sizing, linked: Linked) -> None:
@@ -89,15 +90,17 @@ class ParameterShare:
         parts = [elements.items() for p, _, elements in members if p.repeats or self.root is None]
         self.parts = [by_group(elements) for elements in parts]
 
-        def of_matrices(weights: Iterable[tuple[tuple[str, str], Amount]]) -> Sizes:
-            """What the optimizer has of those that are matrices to the update, in place of their elements."""
-            every = [(weight, n * ratios[weight]) for weight, n in weights if weight in ratios]
-            return _sizes(by_group(every), sympy.Add(*(n for _, n in every)))
+        def of_tensors(weights: Iterable[tuple[tuple[str, str], Amount]]) -> Tensors:
+            """What there is of whole tensors, in place of their elements."""
+            own = [*weights]
+            every = {name: [(weight, n * ratios[weight]) for weight, n in own if weight in ratios] for name, ratios in found.items()}
+            return {name: _sizes(by_group(counts), sympy.Add(*(n for _, n in counts))) for name, counts in every.items()}
 
-        self.symbol, ratios = _ratios(stage, at, linked)
-        self.matrices = {name: stage.copies * n for name, n in of_matrices(_once(members)).items()}
-        self.matrices_of_root = of_matrices(_once(m for m in members if not m[0].repeats))
-        self.matrices_of_parts = [of_matrices(elements) for elements in parts]
+        found = _ratios(stage, at, linked)
+        whole = of_tensors(_once(members)).items()
+        self.tensors: Tensors = {name: {size: stage.copies * n for size, n in sizes.items()} for name, sizes in whole}
+        self.tensors_of_root = of_tensors(_once(m for m in members if not m[0].repeats))
+        self.tensors_of_parts = [of_tensors(elements) for elements in parts]
         self.layers = _layers(stage)
         summed = (NORM, ADAPTER_SUMS) if not costs.experts else (EXPERT_COPIES,) if EXPERT_COPIES in named else (EXPERT,)
         self.sums = sympy.Add(*(self.once[g] for g in summed))
@@ -123,7 +126,7 @@ class ParameterShare:
             **{f"P_{group}": n for group, n in self.groups.items()},
         }
         put |= {} if self.root is None else {"U_root": self.root}
-        return self._put(expr, put, self.matrices)
+        return self._put(expr, put, self.tensors)
 
     def of_unit(self, expr: sympy.Expr, number: int) -> sympy.Expr:
         """A formula for these parameters, in which what is said of a unit is said of one of them, with what it has of each group."""
@@ -132,26 +135,27 @@ class ParameterShare:
         if isinstance(expr, sympy.Add | sympy.Max):
             return expr.func(*(self.of_unit(arg, number) for arg in expr.args))
         if symbol("U_root") in expr.free_symbols:
-            groups, total, own = self.of_root, self.root, self.matrices_of_root
+            groups, total, own = self.of_root, self.root, self.tensors_of_root
         elif symbol("U") in expr.free_symbols:
-            groups, total, own = self.parts[number], self.units[number], self.matrices_of_parts[number]
+            groups, total, own = self.parts[number], self.units[number], self.tensors_of_parts[number]
         else:
             return self.of(expr)
         return self._put(expr, _sizes(groups, total), own) if total != 0 else sympy.Integer(0)
 
-    def _put(self, expr: sympy.Expr, sizes: Sizes, matrices: Sizes) -> sympy.Expr:
-        """A formula with sizes put in; where it speaks of what the optimizer has of matrices, with that in their place."""
+    def _put(self, expr: sympy.Expr, sizes: Sizes, tensors: Tensors) -> sympy.Expr:
+        """A formula with sizes put in; where it speaks of what there is of whole tensors, with that in their place."""
         import sympy
 
-        if not expr.has(self.symbol):
+        named = [name for name in tensors if expr.has(name)]
+        if not named:
             return expr.xreplace({symbol(name): n for name, n in sizes.items()})
         if isinstance(expr, sympy.Max):
-            return expr.func(*(self._put(arg, sizes, matrices) for arg in expr.args))
+            return expr.func(*(self._put(arg, sizes, tensors) for arg in expr.args))
         terms = sympy.Add.make_args(sympy.expand(expr))
-        own = sympy.Add(*(term / self.symbol for term in terms if term.has(self.symbol)))
-        rest = sympy.Add(*(term for term in terms if not term.has(self.symbol)))
-        put = [e.xreplace({symbol(name): n for name, n in values.items()}) for e, values in ((rest, sizes), (own, sizes | matrices))]
-        return sympy.Add(*put) if matrices["P"] != 0 else put[0]
+        put = [(sympy.Add(*(term for term in terms if not term.has(*named))), sizes)]
+        for name in (name for name in named if tensors[name]["P"] != 0):
+            put.append((sympy.Add(*(term / name for term in terms if term.has(name))), sizes | tensors[name]))
+        return sympy.Add(*(e.xreplace({symbol(name): n for name, n in values.items()}) for e, values in put))
 
     def of_sums(self, expr: sympy.Expr) -> sympy.Expr:
         """A formula for those of one copy that are summed, of all units together."""
@@ -171,24 +175,36 @@ def _preconditioners(*sides: sympy.Expr) -> sympy.Expr:
     return sympy.Add(*(side**2 / sympy.Mul(*block) for side in block))
 
 
-#: What an optimizer has of a matrix by its sides, for each of its elements, and the symbol of that in formulas.
-_RATIOS = {"factored": ("rho", _factors), "preconditioned": ("sigma", _preconditioners)}
-
-
-def _ratios(stage: Stage, at: Sizing, linked: Linked) -> tuple[sympy.Symbol, dict[tuple[str, str], sympy.Expr]]:
-    """What the optimizer has of each weight that is a matrix to the update, for each of the elements that a device has: of the whole matrix
-    where it has a part of it."""
+def _tensors(*sides: sympy.Expr) -> sympy.Expr:
+    """One tensor, for each of its elements."""
     import sympy
 
-    name, of_sides = _RATIOS.get(dict(linked.step.reference).get("optimizer", ""), ("rho", None))
-    whole = {g.name for g in linked.step.groups if g.update is None and not g.frozen}
-    ratios = {}
-    for matrix in (m for part, _ in stage.held if of_sides is not None for m in matrices(part)):
-        weight = matrix.weight
-        if linked.group(weight.block, weight.name) in whole and of_sides is not None:
-            parts = sympy.Mul(*(at.degrees[a] for dim, axes in weight.split if dim not in matrix.beside for a in axes))
-            ratios[weight.block, weight.name] = parts * of_sides(*matrix.sides(at.sizes))
-    return symbol(name), ratios
+    return 1 / sympy.Mul(*sides)
+
+
+#: What there is of a tensor by its sides, for each of its elements, by the symbol of that in formulas; and under which updates.
+_RATIOS: dict[str, tuple[tuple[str, ...], Callable[..., sympy.Expr]]] = {
+    "rho": (("factored",), _factors),
+    "tau": (("factored", "tensor_norm"), _tensors),
+    "sigma": (("preconditioned",), _preconditioners),
+}
+
+
+def _ratios(stage: Stage, at: Sizing, linked: Linked) -> dict[sympy.Symbol, dict[tuple[str, str], sympy.Expr]]:
+    """What there is of each weight that is updated so, for each of the elements that a device has: of the whole tensor where it has a part
+    of it."""
+    import sympy
+
+    optimizer = dict(linked.step.reference).get("optimizer")
+    updates = {g.name: None if g.frozen else g.update or optimizer for g in linked.step.groups}
+    found: dict[sympy.Symbol, dict[tuple[str, str], sympy.Expr]] = {}
+    for name, (under, of_sides) in _RATIOS.items():
+        for matrix in (m for part, _ in stage.held if not {*under}.isdisjoint(updates.values()) for m in matrices(part)):
+            weight = matrix.weight
+            if updates[linked.group(weight.block, weight.name)] in under:
+                parts = sympy.Mul(*(at.degrees[a] for dim, axes in weight.split if dim not in matrix.beside for a in axes))
+                found.setdefault(symbol(name), {})[weight.block, weight.name] = parts * of_sides(*matrix.sides(at.sizes))
+    return found
 
 
 def _sizes(groups: Mapping[str, sympy.Expr], total: sympy.Expr) -> Sizes:

@@ -198,6 +198,8 @@ class Amounts:
         whole, split = self._group(piece.group), tuple(a for a in split if a not in self.inside)
         if value.kind is Kind.SUMS:
             whole = whole * symbol("rho")
+        if value.kind is Kind.NORMS:  # of the parameters of each tensor, and of what the update makes of it
+            whole = whole * 2 * symbol("tau")
         if value.kind is Kind.MOMENTUM:
             whole = whole * self.devices(tuple(a for a in self._state_inside(piece.group) if piece.on(a) is AxisLayout.REPLICATE))
         tied = next((g.tied for g in self.program.groups if g.name == piece.group and g.tied in split), None)

@@ -59,7 +59,8 @@ def memory(trace: Trace, amounts: Amounts, runs: tuple[Unrolled, ...], without: 
     def passes(life: Life) -> bool:
         kept = life.by_parts or life.batch is not None or life.name == ACTIVATIONS  # A counts the stream between blocks
         kind = life.value.kind
-        return kind not in without and life.name not in playing.values() and kind is not Kind.SCALAR and (kind is not Kind.STREAM or kept)
+        counted = kept if kind is Kind.STREAM else kind not in (Kind.SCALAR, Kind.NORMS)
+        return counted and kind not in without and life.name not in playing.values()
 
     moments = moments_of(runs, trace, amounts, lambda life: passes(life) and not life.value.host)
     activations, step = _activations(moments, trace, amounts)

@@ -30,6 +30,7 @@ _STATE = {
     Kind.GRADIENTS: "gradients",
     Kind.MOMENTUM: "momentum",
     Kind.SUMS: "sums",
+    Kind.NORMS: "norms",
     Kind.SAVED: "activations",
     Kind.STREAM: "activations",
     Kind.SCALAR: SCALAR,

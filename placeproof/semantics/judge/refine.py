@@ -178,7 +178,7 @@ FIRST = ", first unit"
 
 _REDUCING = ("all_reduce", "reduce_scatter", "reduce", "tied_reduce")
 #: What brings a value that is reduced to whoever reads it: how is the lowering's choice.
-_PASSED_ON = ((Kind.GRADIENTS, "all_gather"), (Kind.SCALAR, "broadcast"), (Kind.SCALAR, "all_gather"))
+_PASSED_ON = ((Kind.GRADIENTS, "all_gather"), (Kind.SCALAR, "broadcast"), (Kind.NORMS, "broadcast"), (Kind.SCALAR, "all_gather"))
 
 
 def flows(program: Program) -> Flows:
@@ -246,7 +246,7 @@ class _Reader:
             self._put("block forward" if event.phase == "forward" else "block backward", self._axes(event), self.groups, call.place)
         elif first.kind is Kind.STREAM and call.op == "broadcast":
             self._put("same", self._axes(event), self.groups, call.place)
-        elif first.kind is Kind.SCALAR and call.op in _REDUCING:
+        elif first.kind in (Kind.SCALAR, Kind.NORMS) and call.op in _REDUCING:
             self._scalar(event)
         elif call.op in COLLECTIVES and (first.kind, call.op) not in _PASSED_ON:
             self._put(call.op, self._axes(event), groups, call.place)
