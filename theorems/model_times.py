@@ -14,6 +14,7 @@ LINKS = {
     "dgx-v100-32": (16, "3.4e-6", 150 * 10**9, "14e-6", 6_250_000_000),
     "dgx-a100-80": (8, "3.4e-6", 300 * 10**9, "14e-6", 25 * 10**9),
     "dgx-h100": (8, "3.4e-6", 450 * 10**9, "14e-6", 50 * 10**9),
+    "dgx-b200": (8, "3.4e-6", 900 * 10**9, "14e-6", 50 * 10**9),
     "h800": (8, "3.4e-6", 160 * 10**9, "14e-6", 50 * 10**9),
     "tpu-v5e": (256, "1e-6", 45 * 10**9, "10e-6", 3_125_000_000),
     "tpu-v5p": (8960, "1e-6", 90 * 10**9, "10e-6", 6_250_000_000),
@@ -24,6 +25,7 @@ DEVICES = {
     "dgx-v100-32": (125 * 10**12, 2, 900 * 10**9),
     "dgx-a100-80": (312 * 10**12, 2, 2039 * 10**9),
     "dgx-h100": (989_400 * 10**9, 2, 3350 * 10**9),
+    "dgx-b200": (2250 * 10**12, 2, 8 * 10**12),
     "h800": (989_400 * 10**9, 2, 3350 * 10**9),
     "tpu-v5e": (197 * 10**12, 2, 810 * 10**9),
     "tpu-v5p": (459 * 10**12, 2, 2800 * 10**9),
@@ -46,7 +48,8 @@ def over(kind, name, devices, link, rounds=0, size=SIZE):
 
 
 @theorem(
-    expect=Proved(), cite=("nvidia2018dgx", "nvidia2021ampere", "nvidia2022hopper", "nvidia2023dgx", "austin2025scale", "intel2021xeon")
+    expect=Proved(),
+    cite=("nvidia2018dgx", "nvidia2021ampere", "nvidia2022hopper", "nvidia2023dgx", "nvidia2024dgx", "austin2025scale", "intel2021xeon"),
 )
 def links_are_as_fast_as_printed():
     """On each cluster a message of a billion bytes takes the latency of the links, and a billion over their bandwidth: of the inner ones

@@ -99,10 +99,16 @@ def test_rates_go_down_outwards() -> None:
         assert one.reduction == 3 / one.device.memory_bandwidth
 
 
-#: What the sources print of devices: memory in GB and GB/s, then TFLOP/s by number format, dense (nvidia2022hopper, nvidia2021ampere,
-#: nvidia2020volta; austin2025scale, part 2). Of the Xeon (intel2021xeon): cores, clock, units, lanes and 2; eight channels of 25.6 GB/s.
+#: What the sources print of devices: memory in GB and GB/s, then TFLOP/s by number format, dense (nvidia2024blackwell, nvidia2022hopper,
+#: nvidia2021ampere, nvidia2020volta; austin2025scale, part 2). Of the Xeon (intel2021xeon): cores, clock, units, lanes and 2; eight
+#: channels of 25.6 GB/s.
 HOPPER = {"bf16": "989.4", "fp16": "989.4", "fp8": "1978.9"}
 DEVICES: dict[str, tuple[str, str, dict[str, str]]] = {
+    "dgx-b200": (
+        str(1440 // 8),
+        str(64_000 // 8),
+        {"fp64": "40", "fp32": "80", "tf32": "1100", "bf16": "2250", "fp16": "2250", "fp8": "4500", "int8": "4500"},
+    ),
     "dgx-h100": ("80", "3350", {"fp64": "66.9", "fp32": "66.9", "tf32": "494.7", **HOPPER, "int8": "1978.9"}),
     "h800": ("80", "3350", HOPPER),
     "dgx-a100-80": ("80", "2039", {"fp64": "19.5", "fp32": "19.5", "tf32": "156", "bf16": "312", "fp16": "312", "int8": "624"}),
@@ -114,6 +120,7 @@ DEVICES: dict[str, tuple[str, str, dict[str, str]]] = {
 #: Devices that share a host. Of each level: GB/s one way (half of what is printed for both directions, an eighth of Gb/s, a device's share
 #: of a node's adapters), how many devices it joins, ports. GB/s to the host.
 LINKS: dict[str, tuple[int, list[tuple[str, Fraction, int | None, int]], Fraction | None]] = {
+    "dgx-b200": (8, [("nvlink", Fraction(14_400, 2 * 8), 8, 1), ("infiniband", Fraction(8 * 400, 8 * 8), None, 1)], Fraction(128, 2)),
     "dgx-h100": (8, [("nvlink", Fraction(900, 2), 8, 1), ("infiniband", Fraction(8 * 400, 8 * 8), None, 1)], Fraction(128, 2)),
     "h800": (8, [("nvlink", Fraction(160), 8, 1), ("infiniband", Fraction(50), None, 1)], Fraction(128, 2)),
     "dgx-a100-80": (8, [("nvlink", Fraction(600, 2), 8, 1), ("infiniband", Fraction(8 * 200, 8 * 8), None, 1)], Fraction(64, 2)),
