@@ -203,5 +203,5 @@ def model_formulas(
     known = degrees(strategy.axes, strategy.schedule.microbatches)
     run = ModelRun(recompute=recompute, layers=stages, widths=widths or {}, fp8=fp8, padding=vocab_padding)
     settings = Settings(given=texts(numbers), precision=precision, imported=imported)
-    d, rest = derived(read, strategy, run, settings.numbers(degrees=known))
+    d, rest = derived(read, strategy, run, settings.numbers(degrees=known), imported)
     return answer(ModelFormulas, d, numbers=rest)

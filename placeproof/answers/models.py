@@ -19,6 +19,7 @@ from placeproof.cost.values import Numbers
 if TYPE_CHECKING:
     from placeproof.clusters import Cluster
     from placeproof.core.strategy import Strategy
+    from placeproof.importers import Imported
     from placeproof.models import Model
     from placeproof.semantics.linked import Linked
 
@@ -44,15 +45,20 @@ class Clock:
     overlap: Overlap = DEFAULT_OVERLAP
 
 
-def derived(model: Model, strategy: Strategy, run: ModelRun, numbers: Numbers) -> tuple[ModelDerivation, Numbers]:
+def derived(
+    model: Model, strategy: Strategy, run: ModelRun, numbers: Numbers, imported: Sequence[Imported] = ()
+) -> tuple[ModelDerivation, Numbers]:
     """The derivation for a model of the sizes that the numbers set, and the other numbers.
+
+    ``imported``: the configuration that the strategy is of, which may say what is computed again.
 
     Raises InputError where the model cannot have these sizes, or cannot be run that way.
     """
     _check_stages(strategy, run.layers)
     model, rest = _sized(model, strategy, run.padding, numbers)
     widths = {**WIDTHS, **run.widths}
-    d = derive_model(model, strategy, recompute=run.recompute, layers=run.layers, widths=widths, fp8=run.fp8)
+    recompute = run.recompute or next((read.recompute for read in imported), None)
+    d = derive_model(model, strategy, recompute=recompute, layers=run.layers, widths=widths, fp8=run.fp8)
     require_names(d, run.widths)
     return d, rest
 

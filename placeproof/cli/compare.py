@@ -110,7 +110,8 @@ def _of_model(o: Options, subjects: Sequence[Subject], problems: Problems) -> Do
     for subject, strategy in zip(subjects, (strategy() for strategy in strategies), strict=True):
         sources = [subject] if isinstance(subject, read.Configuration) else subjects
         try:
-            d, rest = derived(model(), strategy, run, o.given.settings(sources).of_strategy(strategy))
+            settled = o.given.settings(sources).of_strategy(strategy)
+            d, rest = derived(model(), strategy, run, settled, read.imported([subject]))
             rest, step = timed(d, rest, clock)
             members.append(Member(d=d, values=rest.values if rest.asked else {}, step=step))
         except InputError as error:

@@ -291,7 +291,8 @@ def _model(o: Options, subject: Callable[[], Subject], shards: Callable[[], Shar
         uneven = shards()
         fitted = strategy() if uneven is None else fitted_strategy(strategy(), uneven)
         known = degrees(fitted.axes, fitted.schedule.microbatches)
-        d, numbers = derived(model(), fitted, asked.run, o.given.settings([subject()]).numbers(degrees=known))
+        settings = o.given.settings([subject()])
+        d, numbers = derived(model(), fitted, asked.run, settings.numbers(degrees=known), subjects.imported([subject()]))
         more = {} if uneven is None else {"shards": stages(uneven_stages(d, uneven), d, uneven, numbers)}
         return asked.parts(d, numbers) | more
 

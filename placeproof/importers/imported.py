@@ -58,7 +58,8 @@ class Imported:
 
     ``expression``: the strategy as `placeproof` writes it. ``numbers``: values of symbols. ``precision``: the name of the byte widths
     that it trains with, None where it does not say; ``half``: fp16 or bf16, where it has weights in 16 bits. ``without``: assumptions that
-    do not hold of it.
+    do not hold of it. ``recompute``: which layers of a model are computed again, in words of
+    :mod:`placeproof.cost.model.recomputation`, where the strategy does not say it.
     """
 
     system: str
@@ -69,6 +70,7 @@ class Imported:
     half: str | None = None
     numbers: Mapping[str, Fraction] = field(default_factory=dict)
     without: tuple[str, ...] = ()
+    recompute: str | None = None
 
     @property
     def another_step(self) -> tuple[Reading, ...]:

@@ -383,11 +383,11 @@ def test_assumptions(text: str, without: list[str]) -> None:
         ),
         (
             "--recompute-granularity full --recompute-method uniform --recompute-num-layers 4",
-            "recompute_num_layers", Role.NOT_MODELLED, "4 layers",
+            "recompute_num_layers", Role.READ, "4 layers",
         ),
         (
             "--recompute-granularity full --recompute-method block --recompute-num-layers 4 --num-layers 24",
-            "recompute_num_layers", Role.NOT_MODELLED, "the rest keep all",
+            "recompute_num_layers", Role.READ, "the rest keep all",
         ),
         # on both sides of each limit
         (
@@ -396,7 +396,7 @@ def test_assumptions(text: str, without: list[str]) -> None:
         ),
         (
             "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2",
-            "recompute_num_layers", Role.NOT_MODELLED, "2 layers",
+            "recompute_num_layers", Role.READ, "2 layers",
         ),
         *(
             (
@@ -404,9 +404,9 @@ def test_assumptions(text: str, without: list[str]) -> None:
                 f"--pipeline-model-parallel-size 4 {more}", "recompute_num_layers", role, note,
             )
             for layers, more, role, note in (
-                (5, "", Role.NOT_MODELLED, "the rest keep all"),
+                (5, "", Role.READ, "the rest keep all"),
                 (6, "", Role.READ, "between two"),
-                (2, "--num-virtual-stages-per-pipeline-rank 2", Role.NOT_MODELLED, "the rest keep all"),
+                (2, "--num-virtual-stages-per-pipeline-rank 2", Role.READ, "the rest keep all"),
                 (3, "--num-virtual-stages-per-pipeline-rank 2", Role.READ, "between two"),
             )
         ),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.parts import DeviceSegment
+from placeproof.cost.model.recomputation import extent
 from placeproof.cost.model.stages import Stage, stages
 from placeproof.programs import For
 from placeproof.schedules import Kept, Schedule, StageLayout, formulas, kept_together, load, slots
@@ -81,16 +82,17 @@ class PipelineFlow:
 
         ``layers``: those of each stage of the model. Raises InputError as :func:`placeproof.cost.model.stages.stages`.
         """
-        layout = self.schedule.layout
-        if self.depth is None or self.depth == 1 or (layout is StageLayout.LOOP and self.chunks == 1):
-            return stages(parts, times, self.depth, layers)
+        layout, of = self.schedule.layout, extent(self.linked.recompute)
+        alone = self.depth == 1 and (of is None or self.chunks == 1)
+        if self.depth is None or alone or (layout is StageLayout.LOOP and self.chunks == 1):
+            return stages(parts, times, self.depth, layers, extent=of)
         if isinstance(self.depth, int):
-            by_depth = stages(parts, times, self.schedule.depth(self.depth, self.chunks), layers)
+            by_depth = stages(parts, times, self.schedule.depth(self.depth, self.chunks), layers, extent=of)
             devices = self.schedule.stages(self.depth, self.chunks)
             together = (_together(d, {i: by_depth[i] for i in own}, self.copies, d == self.depth - 1) for d, own in enumerate(devices))
             few = self.depth * self._ordered * self.chunks <= MOST
             return tuple(stage if few else replace(stage, runs={}) for stage in together)
-        three = stages(parts, times, self.depth, layers)
+        three = stages(parts, times, self.depth, layers, extent=of, runs=self.chunks // self.copies)
         if layout is StageLayout.LOOP:
             return three
         first, between, last = three
@@ -201,4 +203,7 @@ def _together(device: int, own: Mapping[int, Stage], copies: int, end: bool) -> 
         counts[part.name] = (part, before + times)
     members = tuple((part, n if copies == 1 else sympy.sympify(n) / copies) for part, n in counts.values())
     first, last = any(s.first for s in own.values()), any(s.last for s in own.values())
-    return Stage(name=f"stage {device}", index=device, held=members, first=first, last=last, end=end, copies=copies, runs=own)
+    replays = tuple(r for stage in own.values() for r in stage.replays)
+    return Stage(
+        name=f"stage {device}", index=device, held=members, first=first, last=last, end=end, copies=copies, runs=own, replays=replays
+    )

@@ -17,14 +17,14 @@ from placeproof.core.mesh import degree_symbol
 from placeproof.core.strategy import EXPERT, NORM, TIED, Strategy
 from placeproof.core.symbols import SYMBOLS, symbol
 from placeproof.cost.blocks.flops import Work
-from placeproof.cost.blocks.layer import SizedTensor
+from placeproof.cost.blocks.layer import SizedTensor, Stored
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.derive import evaluate
 from placeproof.cost.model.chunks import Moment, PipelineFlow
 from placeproof.cost.model.compiled import compiled
 from placeproof.cost.model.directions import iterated
 from placeproof.cost.model.parts import DeviceSegment, Sizing, parts
-from placeproof.cost.model.recomputation import Recompute, chosen, words
+from placeproof.cost.model.recomputation import Recompute, chosen, extent, of_layers, words
 from placeproof.cost.model.stages import Stage, require_something
 from placeproof.cost.model.step import StepCosts
 from placeproof.cost.model.traffic import ParameterShare, Transfer, sent_of_activations, synchronised
@@ -218,7 +218,8 @@ def derive_model(
     strategy that no device could use, for a block that cannot be lowered onto its mesh, for a recomputation that is none or contradicts the
     strategy, and for stages that cannot be.
     """
-    linked = link(model, strategy, recompute=chosen(strategy, recompute), layers=layers)
+    again = chosen(strategy, recompute)
+    linked = link(model, of_layers(strategy, again), recompute=again, layers=layers)
     return replace(derive_linked(linked, widths=widths, fp8=fp8), model=model, strategy=strategy)
 
 
@@ -244,7 +245,8 @@ def derive_linked(linked: Linked, *, widths: Mapping[str, int] = WIDTHS, fp8: bo
     depth = None if linked.stages is None else at.degrees[linked.stages.name]
     flow = PipelineFlow(linked=linked, depth=depth)
     times = {s.name: s.times.at({n: symbol(n) for n in s.times.names}) for s in linked.stack}
-    if isinstance(depth, int):  # stages are told one by one
+    in_order = depth is None and extent(linked.recompute) is not None and sum(s.repeats for s in segments) > 1
+    if isinstance(depth, int) or in_order:  # stages are told one by one, or layers
         times |= {s.name: s.times.at(linked.values) for s in linked.stack if set(s.times.names) <= set(linked.values)}
     stages = flow.stages(segments, times, linked.layers)
     require_something(stages)
@@ -284,16 +286,16 @@ def _cost(stage: Stage, step: StepCosts, at: Sizing, flow: PipelineFlow, layer: 
     shares = [ParameterShare(costs, counted, stage, at, linked) for costs in step.at(stage)]
     states = {state: sympy.Add(*(s.of(s.costs.memory[state]) for s in shares)) for state in MODEL_STATES}
     offloaded = sympy.Add(*(s.of(s.costs.memory["host"]) for s in shares))
-    again = [sympy.Add(*(r.bytes for r in p.bytes(p.working, at))) for p, _ in stage.held if p.working]
     runs = tuple(_run(run, at) for run in stage.runs.values() or [stage])
+    at_once = flow.at_once(stage, [runs.index(run) for run in runs])
     return StageCost(
         stage=stage,
         parameters=counted,
         states=states,
         held=tuple(_held(stage, at)),
         runs=runs,
-        at_once=flow.at_once(stage, [runs.index(run) for run in runs]),
-        working=sympy.Max(*again) if again else sympy.Integer(0),
+        at_once=at_once,
+        working=_working(stage, at, put_off=any(late != 0 for moment in at_once for _, late in moment)),
         transient=passing(shares, "transient"),
         updating=passing(shares, "update"),
         offloaded=offloaded,
@@ -312,6 +314,31 @@ def _run(stage: Stage, at: Sizing) -> RunCost:
     tensors = tuple(_held(stage, at))
     late = sympy.Add(*(n * sum(r.bytes for r in p.bytes(p.layer.kept_for_weights(), at)) for p, n in stage.held))
     return RunCost(kept=_bytes(h for h in tensors if not h.host), host=_bytes(h for h in tensors if h.host), late=late)
+
+
+def _working(stage: Stage, at: Sizing, put_off: bool) -> sympy.Expr:
+    """What backward computes again at once beyond what was kept, and beyond what it is through with of the same micro-batch.
+
+    ``put_off``: gradients by weights are, so that what these need is still there.
+    """
+    import sympy
+
+    def sizes(stored: tuple[Stored, ...], part: DeviceSegment) -> sympy.Expr:
+        return sympy.Add(*(r.bytes for r in part.bytes(stored, at)))
+
+    def again(part: DeviceSegment) -> sympy.Expr:
+        return sizes(part.working, part)
+
+    def freed(part: DeviceSegment) -> sympy.Expr:
+        if put_off and part.layer is not part.plain:  # what was computed again stays
+            return sympy.Integer(0)
+        return sizes(part.kept, part) - (sizes(part.layer.kept_for_weights(), part) if put_off else 0)
+
+    if not stage.replays:
+        each = [again(p) for p, _ in stage.held if p.working]
+        return sympy.Max(*each) if each else sympy.Integer(0)
+    beyond = (sympy.Add(*(n * again(p) for p, n in replay.members), *(-n * freed(p) for p, n in replay.freed)) for replay in stage.replays)
+    return sympy.Max(sympy.Integer(0), *dict.fromkeys(beyond))
 
 
 def _held(stage: Stage, at: Sizing) -> Iterator[KeptTensor]:

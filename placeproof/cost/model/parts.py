@@ -34,7 +34,7 @@ class Checkpoints:
 class DeviceSegment:
     """One repetition of a segment on one device. ``plain``: without recomputation. ``ring``: the axes round which keys and values go.
     ``shared``: names of weights that several parts have in common. ``checkpoints``: where its inputs lie, if the strategy keeps them alone.
-    ``in_turn``: that of the segment.
+    ``in_turn``: that of the segment. ``inner``: its input is computed again, too, with a layer before it.
     """
 
     name: str
@@ -47,6 +47,7 @@ class DeviceSegment:
     shared: tuple[str, ...] = ()
     checkpoints: Checkpoints = Checkpoints()
     in_turn: bool = False
+    inner: bool = False
 
     @property
     def repeats(self) -> bool:
@@ -63,6 +64,8 @@ class DeviceSegment:
         """What lives from forward to backward, checkpoints in the parts that one device has of them."""
         over = self.checkpoints.over
         alive = self.layer.kept(self.drawn)
+        if self.inner:
+            return tuple(s for s in alive if not self.is_checkpoint(s))
         return tuple(replace(s, split=_split(s.split, over)) if over and self.is_checkpoint(s) else s for s in alive)
 
     def is_checkpoint(self, stored: Stored) -> bool:

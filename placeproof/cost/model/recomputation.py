@@ -6,8 +6,11 @@ Which values these are is read off the blocks' programs: what has an element for
 
 from __future__ import annotations
 
-from typing import TypeAlias
+import re
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
 
+from placeproof.core.bounds import MOST_COUNT
 from placeproof.core.diagnostics import Diagnostic, InputError, Problems, suggestion
 from placeproof.core.strategy import Strategy
 from placeproof.cost.blocks.layer import Layer
@@ -29,25 +32,59 @@ RECOMPUTE: dict[str, str] = {
     "mlp": "what a layer's feed-forward block makes, of experts too, is computed again from what it reads",
 }
 ALONE = ("none", "full")
+#: Of which layers of a run ``full`` speaks: ``full:3``, ``full/3``.
+_OF_LAYERS = re.compile(r"full([:/])([0-9]+)")
+
+
+class Extent(NamedTuple):
+    """Which layers of each run of layers are computed again: the first ``layers`` of them, each from its input; or, ``grouped``, all of
+    them, so many at a time from the input of the first.
+
+    Megatron-LM's ``recompute_method``: block, and uniform (``recompute_num_layers`` in its transformer/transformer_config.py).
+    """
+
+    layers: int
+    grouped: bool
+
+    def __str__(self) -> str:
+        if self.grouped:
+            return f"each {self.layers} layers of a run keep the input of the first one alone, and all of them are computed again"
+        first = "the first layer" if self.layers == 1 else f"each of the first {self.layers} layers"
+        return f"{first} of a run keeps its input alone, and all of it is computed again; the others keep everything that backward reads"
+
+
+def extent(words: tuple[str, ...]) -> Extent | None:
+    """Of which layers of a run the recomputation is, None for all."""
+    said = _OF_LAYERS.fullmatch(words[0])
+    return None if said is None else Extent(layers=int(said[2]), grouped=said[1] == "/")
+
+
+def _kind(word: str) -> str:
+    """A word without its number of layers."""
+    return "full" if _OF_LAYERS.fullmatch(word) else word
 
 
 def words(recompute: Recompute) -> tuple[str, ...]:
-    """The words of a text such as ``selective+norms``, in the order of :data:`RECOMPUTE`.
+    """The words of a text such as ``selective+norms``, in the order of :data:`RECOMPUTE`; ``full:3`` and ``full/3`` are one as well.
 
-    Raises InputError with every word that is not known, that is said twice, or that excludes another one.
+    Raises InputError with every word that is not known, that is said twice, or that excludes another one, and for a number of layers that
+    cannot be.
     """
     problems = Problems()
-    given = [word.strip() for word in recompute.split("+")]
+    given = ["full" if word.strip() == "full/1" else word.strip() for word in recompute.split("+")]
+    kinds = [_kind(word) for word in given]
     for word in dict.fromkeys(given):
-        if word not in RECOMPUTE:
-            help = suggestion(word, RECOMPUTE) or f"one of {', '.join(RECOMPUTE)}, or several: selective+norms"
+        if _kind(word) not in RECOMPUTE:
+            help = suggestion(word, RECOMPUTE) or f"one of {', '.join(RECOMPUTE)}, full:3, full/3, or several: selective+norms"
             problems.add("PP104", f"there is no recomputation `{word}`", help=help)
-        elif given.count(word) > 1:
-            problems.add("PP104", f"recomputation `{recompute}` says `{word}` twice", help="say it once")
-    picked = tuple(word for word in RECOMPUTE if word in given)
-    if len(picked) > 1 and picked[0] in ALONE:
+        elif kinds.count(_kind(word)) > 1:
+            problems.add("PP104", f"recomputation `{recompute}` says `{_kind(word)}` twice", help="say it once")
+        elif (said := _OF_LAYERS.fullmatch(word)) and not 1 <= int(said[2]) <= MOST_COUNT:
+            problems.add("PP104", f"recomputation `{word}` is of no number of layers", help="`none`, or 1 and more: `full:3`")
+    picked = tuple(dict(zip(reversed(kinds), reversed(given), strict=True))[kind] for kind in RECOMPUTE if kind in kinds)
+    if len(picked) > 1 and _kind(picked[0]) in ALONE:
         others = " and ".join(f"`{word}`" for word in picked[1:])
-        what = "all of a layer" if picked[0] == "full" else "nothing"
+        what = "nothing" if picked[0] == "none" else "all of a layer"
         problems.add(
             "PP104", f"recomputation `{picked[0]}` is of {what}, so that {others} cannot go with it", help=f"`{'+'.join(picked[1:])}`"
         )
@@ -56,14 +93,14 @@ def words(recompute: Recompute) -> tuple[str, ...]:
 
 
 def chosen(strategy: Strategy, recompute: Recompute | None) -> tuple[str, ...]:
-    """The words that hold under a strategy: what it says itself, if nothing else is said.
+    """The words that hold under a strategy: what it says itself, if nothing else is said. Of which layers, it leaves open.
 
     Raises InputError as :func:`words`, and where both are said and differ.
     """
     if recompute is None:
         return ("full",) if strategy.schedule.recompute else ("none",)
     picked = words(recompute)
-    if strategy.schedule.recompute and picked != ("full",):
+    if strategy.schedule.recompute and _kind(picked[0]) != "full":
         message = f"`{strategy.name}` computes each layer again, and recomputation `{recompute}` was asked for"
         raise InputError(
             [Diagnostic(code="PP104", message=message, help="take one of them: activation checkpointing, or the recomputation")]
@@ -71,9 +108,25 @@ def chosen(strategy: Strategy, recompute: Recompute | None) -> tuple[str, ...]:
     return picked
 
 
+def of_layers(strategy: Strategy, words: tuple[str, ...]) -> Strategy:
+    """The strategy whose step is linked: where only some layers are recomputed, or several from one input, its step does not say of each
+    layer that it is.
+
+    Raises InputError where the strategy puts the inputs of all layers elsewhere.
+    """
+    said = strategy.schedule
+    if extent(words) is None or not said.recompute:
+        return strategy
+    if said.checkpoints not in (None, "device") or any(e.mode.gathers for e in strategy.entries if e.state == "activations"):
+        message = f"`{strategy.name}` puts the input of each layer elsewhere, and recomputation `{words[0]}` does not keep each"
+        raise InputError([Diagnostic(code="PP104", message=message, help="`--recompute full`")])
+    return replace(strategy, schedule=replace(said, recompute=None))
+
+
 def meaning(recompute: Recompute) -> str:
     """What it means, in words."""
-    return "; ".join(RECOMPUTE[word] for word in words(recompute))
+    picked = words(recompute)
+    return str(extent(picked) or "; ".join(RECOMPUTE[word] for word in picked))
 
 
 def recomputed(plain: Layer, segment: Segment, words: tuple[str, ...]) -> tuple[Layer, tuple[str, ...]]:
@@ -81,7 +134,7 @@ def recomputed(plain: Layer, segment: Segment, words: tuple[str, ...]) -> tuple[
     repeated = str(segment.times) != "1"
     if not plain.trained:
         return plain, ()
-    if "full" in words:
+    if "full" in map(_kind, words):
         if not repeated:
             return plain, ()
         whole = plain.full()

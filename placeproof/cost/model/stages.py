@@ -6,14 +6,15 @@ stages stand for all: the first, one in between, and the last. Where it is a num
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from placeproof.core.diagnostics import refuse
 from placeproof.core.strategy import Strategy
 from placeproof.cost.blocks.tensors import Amount
+from placeproof.cost.model.extents import Layers, Members, Replay, Run
 from placeproof.cost.model.parts import DeviceSegment
-from placeproof.models import turns
+from placeproof.cost.model.recomputation import Extent
 
 #: Stages that are told one by one, at most: each takes some milliseconds.
 MOST = 512
@@ -25,17 +26,19 @@ class Stage:
 
     ``first``, ``last``: whether it has what is before the layers, and what is behind them. ``end``: whether it is the last device.
     ``copies``: how often the model is held; ``held`` is then a share of what the device has, that of one copy on average. ``runs``: the
-    model's stages that it has, by their numbers, where they are several and known one by one.
+    model's stages that it has, by their numbers, where they are several and known one by one. ``replays``: what backward computes again at
+    once of its layers, where that is not each by itself.
     """
 
     name: str
     index: int | None
-    held: tuple[tuple[DeviceSegment, Amount], ...]
+    held: Members
     first: bool = False
     last: bool = False
     end: bool = False
     copies: int = 1
     runs: Mapping[int, Stage] = field(default_factory=dict, hash=False)
+    replays: tuple[Replay, ...] = ()
 
 
 def pipeline_axis(strategy: Strategy) -> str | None:
@@ -44,32 +47,44 @@ def pipeline_axis(strategy: Strategy) -> str | None:
 
 
 def stages(
-    parts: Sequence[DeviceSegment], times: Mapping[str, Amount], degree: Amount | None, layers: Sequence[int] | None = None
+    parts: Sequence[DeviceSegment],
+    times: Mapping[str, Amount],
+    degree: Amount | None,
+    layers: Sequence[int] | None = None,
+    *,
+    extent: Extent | None = None,
+    runs: Amount = 1,
 ) -> tuple[Stage, ...]:
     """The stages of a pipeline of so many devices; ``degree`` None: no pipeline, a symbol: open.
 
-    ``times``: how often each part is repeated in the whole model. ``layers``: those of each stage, where they are not as many. Raises
-    InputError where stages cannot have equally many layers and nothing else is said, and for more than :data:`MOST`.
+    ``times``: how often each part is repeated in the whole model. ``layers``: those of each stage, where they are not as many. ``extent``:
+    of which layers of a run recomputation is; ``runs``: those of a device, where the degree is open. Raises InputError where stages cannot
+    have equally many layers and nothing else is said, and for more than :data:`MOST`.
     """
     repeated = [p for p in parts if p.repeats]
-    before = tuple((p, times[p.name]) for p in parts if p in _ends(parts)[0])
-    after = tuple((p, times[p.name]) for p in parts if p in _ends(parts)[1])
+    kinds = Layers(kinds=repeated, extent=extent)
+    before, after = (tuple((p, times[p.name]) for p in ends) for ends in _ends(parts))
     if degree is None or degree == 1:
-        every = tuple((p, times[p.name]) for p in parts)
-        return (Stage(name="the only stage", index=0, held=every, first=True, last=True),)
+        return (_stage(kinds.all(times), before, after, name="the only stage", index=0, first=True, last=True),)
     if not isinstance(degree, int):
-        each = tuple((p, times[p.name] / degree) for p in repeated)
         if len(repeated) > 1:
             listed = " and ".join(f"`{p.name}`" for p in repeated)
             refuse("PP203", f"layers differ ({listed}), so that stages do", "say the number of stages: `pp(16)`")
+        each = kinds.alike(times[repeated[0].name] / degree, runs) if repeated else Run(held=())
         return (
-            Stage(name="first stage", index=0, held=(*before, *each), first=True),
-            Stage(name="each stage between", index=None, held=each),
-            Stage(name="last stage", index=None, held=(*each, *after), last=True),
+            _stage(each, before, after, name="first stage", index=0, first=True),
+            _stage(each, before, after, name="each stage between", index=None),
+            _stage(each, before, after, name="last stage", index=None, last=True),
         )
     if degree > MOST:
         refuse("PP202", f"{degree} stages are told one by one, and at most {MOST} can be", "leave the degree open: `pp`")
-    return tuple(_counted(before, after, repeated, times, _shares(repeated, times, degree, layers)))
+    return tuple(_counted(before, after, kinds, times, _shares(repeated, times, degree, layers)))
+
+
+def _stage(run: Run, before: Members, after: Members, *, name: str, index: int | None, first: bool = False, last: bool = False) -> Stage:
+    """A stage that has a run of layers, and the ends that it is at."""
+    held = (*(before if first else ()), *run.held, *(after if last else ()))
+    return Stage(name=name, index=index, held=held, first=first, last=last, replays=run.replays)
 
 
 def _ends(parts: Sequence[DeviceSegment]) -> tuple[list[DeviceSegment], list[DeviceSegment]]:
@@ -101,24 +116,13 @@ def _shares(repeated: Sequence[DeviceSegment], times: Mapping[str, Amount], degr
     return [total // degree] * degree
 
 
-def _counted(
-    before: tuple[tuple[DeviceSegment, Amount], ...],
-    after: tuple[tuple[DeviceSegment, Amount], ...],
-    repeated: Sequence[DeviceSegment],
-    times: Mapping[str, Amount],
-    shares: list[int],
-) -> list[Stage]:
+def _counted(before: Members, after: Members, kinds: Layers, times: Mapping[str, Amount], shares: list[int]) -> Iterator[Stage]:
     if not shares:
         refuse("PP203", "the number of layers is open, so that stages cannot be told", "give it: `--set L=32`")
-    kinds = [p for turn in turns(repeated) for _ in range(times[turn[0].name]) for p in turn]
-    stages = []
+    layers = kinds.in_order({p.name: n for p in kinds.kinds if isinstance(n := times[p.name], int)})
     for i, number in enumerate(shares):
-        mine, kinds = kinds[:number], kinds[number:]
-        members = tuple((p, mine.count(p)) for p in repeated if p in mine)
-        first, last = i == 0, i == len(shares) - 1
-        every = (*(before if first else ()), *members, *(after if last else ()))
-        stages.append(Stage(name=f"stage {i}", index=i, held=every, first=first, last=last))
-    return stages
+        mine, layers = layers[:number], layers[number:]
+        yield _stage(kinds.of(mine), before, after, name=f"stage {i}", index=i, first=i == 0, last=i == len(shares) - 1)
 
 
 def require_something(stages: Sequence[Stage]) -> None:

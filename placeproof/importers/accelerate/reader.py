@@ -62,6 +62,7 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
         half=next((one for one in ("fp16", "bf16") if run.kind in ("DEEPSPEED", "MEGATRON_LM") and one == _width(run)), None),
         numbers=run.numbers,
         without=("equal-token-counts",) if run.kind == "MEGATRON_LM" and run.get(_MG + "eod_mask_loss") else (),
+        recompute=_extent(run),
     )
 
 
@@ -285,13 +286,21 @@ def _clipping(run: AccelerateReader) -> _Parts:
 
 
 def _recompute(run: AccelerateReader) -> _Parts:
-    """Megatron's full recomputation, layer by layer: our checkpoint. Other forms are not, and no file turns it off."""
+    """Megatron's full recomputation: our checkpoint, of which layers a model is told. No file turns it off."""
     whole, method, layers = (_MG + "recompute_" + n for n in ("granularity", "method", "num_layers"))
-    if run.get(method) == "block" or (run.get(layers) or 1) > 1:
-        run.note(layers if run.said(layers) else method, "keeps the inputs of some layers alone", Role.NOT_MODELLED)
-        return {}
+    if _extent(run) is not None:
+        note = "it keeps the inputs of some layers alone: counted with a model, and as those of all layers without"
+        run.note(layers if run.said(layers) else method, note, told=True)
     run.tell_unsaid(whole, "Accelerate has layers computed again: the strategy checkpoint")
     return {"checkpoint": {}}
+
+
+def _extent(run: AccelerateReader) -> str | None:
+    """Which layers Megatron recomputes, where that is not each of them from its own input."""
+    block, number = run.get(_MG + "recompute_method") == "block", run.get(_MG + "recompute_num_layers") or 1
+    if run.kind != "MEGATRON_LM" or (not block and number == 1):
+        return None
+    return f"full:{number}" if block else f"full/{number}"
 
 
 def _check_others(run: AccelerateReader) -> None:

@@ -77,7 +77,18 @@ def read(document: Document, world: int | None, problems: Problems, *, core: boo
         half=next((one for one in ("fp16", "bf16") if known.reader.get(one)), None),
         numbers=numbers,
         without=_without(known),
+        recompute=_recompute(known),
     )
+
+
+def _recompute(known: Known) -> str | None:
+    """Which layers are recomputed, where that is not each of them from its own input."""
+    grouped, first = known.get("grouped_layers"), known.get("first_layers")
+    if not known.get("full_recompute") or known.get("splits_checkpoints"):
+        return None
+    if grouped is not None and grouped > 1:
+        return f"full/{grouped}"
+    return f"full:{first}" if first is not None and known.get("some_layers") else None
 
 
 def _size(known: Known, world: int | None) -> None:

@@ -238,7 +238,8 @@ def _activations(d: ModelDerivation, cost: StageCost, figure: _Figures) -> Secti
         rows.append((kept["part"], what + (", on the host" if kept["host"] else ""), split, kept["bytes"]))
     whole = "on the device" if any(held.host for held in cost.held) else "in all"
     notes = [f"micro-batches in flight: {_in_flight(cost)} ({d.schedule})"] if d.schedule and cost.in_flight != 1 else []
-    notes += [f"computed again of one layer: {tidy(cost.working)}"] if cost.working != 0 else []
+    whose = "at once, beyond what backward is through with" if cost.stage.replays else "of one layer"
+    notes += [f"computed again {whose}: {tidy(cost.working)}"] if cost.working != 0 else []
     title = f"activations that {cost.stage.name} keeps of one micro-batch, bytes (recomputation: {d.recompute})"
     return section(title, Table(rows), Table([(whole, figure(cost.kept))]), Notes(notes))
 

@@ -56,7 +56,7 @@ def _header(linked: Linked) -> Iterator[str]:
     if linked.shared:
         yield f"shared({', '.join(linked.shared)})"
     if linked.recompute != ("none",):
-        yield f"recompute({', '.join(linked.recompute)})"
+        yield f"recompute({', '.join(word if word.isidentifier() else _quoted(word) for word in linked.recompute)})"
     if linked.ring:
         yield f"ring({', '.join(linked.ring)})"
     if linked.stages is not None:
@@ -201,7 +201,7 @@ class _Reader:
             values=self._values(),
             members={_group(call): tuple(_members(call.args[1])) for call in self.groups},
             shared=self._names("shared"),
-            recompute=self._names("recompute") or ("none",),
+            recompute=self._names("recompute", texts=True) or ("none",),
             schedule=schedule,
             chunks=chunks,
             layers=self._numbers("stages"),
@@ -244,12 +244,14 @@ class _Reader:
     def _only(self, name: str) -> ast.Call | None:
         return next(iter(self.calls.get(name, ())), None)
 
-    def _names(self, line: str, known: Sequence[str] | None = None) -> tuple[str, ...]:
-        """The names that a line lists."""
+    def _names(self, line: str, known: Sequence[str] | None = None, *, texts: bool = False) -> tuple[str, ...]:
+        """The names that a line lists; ``texts``: in quotes, what is no name."""
         call, names = self._only(line), list[str]()
         for arg in call.args if call else ():
             if isinstance(arg, ast.Name) and (known is None or arg.id in known):
                 names.append(arg.id)
+            elif texts and isinstance(quoted := _constant(arg), str):
+                names.append(quoted)
             else:
                 self._refuse(arg, f"`{ast.unparse(arg)}` is none of what `{line}` lists", ", ".join(known or ()) or "it lists names")
         return tuple(names)

@@ -1,0 +1,182 @@
+"""Recomputation of some layers of a run, and of several from one input: against a walk over the layers of a run, one by one.
+
+The walk is that of Megatron-LM's methods block and uniform (megatron/core/recompute.py): it keeps a list of what each layer has, and knows
+nothing of formulas. What a layer keeps, and the input of one, are those of `none` and `full`.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+import pytest
+
+from placeproof.core.diagnostics import InputError
+from placeproof.cost.model import ModelDerivation, derive_model
+from placeproof.cost.model.derivation import derive_linked
+from placeproof.importers import read_config
+from placeproof.models import load
+from placeproof.semantics.linked import read_linked, render_linked
+from placeproof.strategies import parse_strategy
+from tests.helpers.samples import sample
+
+VALUES = {name: Fraction(n) for name, n in {"b_theta": 2, "b_g": 2, "b_omega": 12, "b_a": 2, "b": 1, "m": 8, "N": 4, "c": 1}.items()}
+
+
+@lru_cache(maxsize=64)
+def derived(model: str, strategy: str, recompute: str, layers: tuple[int, ...] | None = None) -> ModelDerivation:
+    return derive_model(load(model), parse_strategy(strategy), recompute=recompute, layers=layers)
+
+
+def number(d: ModelDerivation, amount: object) -> int:
+    value = d.value(amount, VALUES)  # type: ignore[arg-type]
+    assert value is not None
+    assert value.denominator == 1
+    return int(value)
+
+
+class Layer(NamedTuple):
+    """Bytes: all that backward reads, the input, and what the input alone does not give again (which experts a token took)."""
+
+    whole: int
+    input: int
+    rest: int
+
+
+def walked(layers: list[Layer], number: int, grouped: bool) -> tuple[int, int]:
+    """What a run keeps until backward, and the most that backward has beyond that."""
+    size = number if grouped else 1
+    again = layers if grouped else layers[:number]
+    groups = [again[i : i + size] for i in range(0, len(again), size)]
+    plain = [] if grouped else layers[number:]
+    alive = [group[0].input + sum(layer.rest for layer in group) for group in groups] + [layer.whole for layer in plain]
+    kept = most = sum(alive)
+    for _ in plain:
+        alive.pop()
+    for group in reversed(groups):
+        alive[-1] = sum(layer.whole for layer in group)
+        most = max(most, sum(alive))
+        alive.pop()
+    assert not alive
+    return kept, most - kept
+
+
+@lru_cache(maxsize=8)
+def each_layer(model: str) -> dict[str, Layer]:
+    """A layer of each kind, in the order of the model."""
+    none, full = derived(model, "ddp", "none"), derived(model, "ddp", "full")
+    layers = {}
+    for kind in (p.name for p in full.parts if p.repeats):
+        whole = sum(number(none, h.row.bytes) for h in none.costs[0].held if h.part == kind)
+        kept = {h.row.stored.block == "input": number(full, h.row.bytes) for h in full.costs[0].held if h.part == kind}
+        layers[kind] = Layer(whole=whole, input=kept[True], rest=kept.get(False, 0))
+    return layers
+
+
+CASES = [
+    (number, grouped, pp, layers)
+    for number in (1, 2, 3, 5, 8, 40)
+    for grouped in (False, True)
+    for pp, layers in ((4, None), (4, (9, 8, 8, 7)), (2, (32, 0)))
+    if not (grouped and number == 1)
+]
+
+
+@pytest.mark.parametrize(("layers", "grouped", "pp", "stages"), sample(CASES, lambda case: {case[:2], case[3]}))
+def test_a_run_keeps_and_replays_what_a_walk_over_its_layers_does(
+    layers: int, grouped: bool, pp: int, stages: tuple[int, ...] | None
+) -> None:
+    ((kind, each),) = each_layer("llama3-8b").items()
+    d, none = (derived("llama3-8b", f"pp({pp})", how, stages) for how in (f"full{'/' if grouped else ':'}{layers}", "none"))
+    full = derived("llama3-8b", f"pp({pp})", "full", stages)
+    for i, (cost, whole, again) in enumerate(zip(d.costs, none.costs, full.costs, strict=True)):
+        count = (stages or (8,) * 4)[i]
+        kept, beyond = walked([each] * count, layers, grouped)
+        ends = number(none, whole.kept) - count * each.whole
+        assert number(d, cost.kept) == kept + ends
+        assert number(d, cost.activations) == number(none, whole.in_flight) * (kept + ends)
+        assert number(d, cost.working) == beyond
+        assert number(d, cost.peak) == number(none, whole.model_states) + number(d, cost.activations) + beyond
+        done, kernels = number(full, again.flops.again), number(none, whole.flops.again)  # fused attention computes scores again anyway
+        recomputed = count if grouped else min(count, layers)
+        assert number(d, cost.flops.again) * (count or 1) == done * recomputed + kernels * (count - recomputed)
+        assert {t: number(d, n) for t, n in cost.parameters.items()} == {t: number(none, n) for t, n in whole.parameters.items()}
+        assert kind == "layers"
+
+
+@pytest.mark.parametrize("recompute", ["full:4", "full/4", "full/3"])
+def test_layers_of_several_kinds_are_recomputed_in_their_order(recompute: str) -> None:
+    """DeepSeek-V3 has dense layers before those with experts."""
+    model, (number_of, grouped) = "deepseek-v3", (int(recompute[5:]), recompute[4] == "/")
+    shape = load(model)
+    layers = [each for name, each in each_layer(model).items() for _ in range(shape.times(shape.sizes)[name])]
+    cost = derived(model, "ddp", recompute).costs[0]
+    whole = derived(model, "ddp", "none").costs[0]
+    kept, beyond = walked(layers, number_of, grouped)
+    assert (
+        number(derived(model, "ddp", "none"), whole.kept) - sum(layer.whole for layer in layers)
+        == number(derived(model, "ddp", recompute), cost.kept) - kept
+    )
+    assert number(derived(model, "ddp", recompute), cost.working) == beyond
+
+
+@pytest.mark.parametrize("recompute", ["full:3", "full:9", "full/4", "full/9"])
+@pytest.mark.parametrize(("open_", "fixed"), [("pp", "pp(4)"), ("pp(schedule=zb-v)", "pp(4, schedule=zb-v)")])
+def test_symbols_and_numbers_agree(open_: str, fixed: str, recompute: str) -> None:
+    some, told = derived("llama3-8b", open_, recompute), derived("llama3-8b", fixed, recompute)
+    for key in ("kept", "working"):
+        assert number(some, getattr(some.costs[0], key)) == number(told, getattr(told.costs[0], key)), key
+    assert number(some, some.costs[0].flops.again) == number(told, told.costs[0].flops.again)
+
+
+def test_each_run_of_a_device_has_its_own_first_layers() -> None:
+    """With two runs of 4 layers on each of 4 devices, the first 3 of each are recomputed: 6 of 8."""
+    strategy = "pp(4, schedule=interleaved, chunks=2)"
+    some, full, none = (derived("llama3-8b", strategy, how) for how in ("full:3", "full", "none"))
+    for mine, every, kernels in zip(some.costs, full.costs, none.costs, strict=True):
+        assert number(some, mine.flops.again) * 4 == number(full, every.flops.again) * 3 + number(none, kernels.flops.again)
+        assert number(some, mine.working) == 0
+
+
+def test_a_program_says_it() -> None:
+    d = derived("llama3-8b", "checkpoint * pp(4)", "full/3")
+    text = render_linked(d.linked)
+    assert 'recompute("full/3")' in text
+    assert derive_linked(read_linked(text)).forms == d.forms
+    for wrong in ('"full/0"', '"some"', "full / 3"):
+        with pytest.raises(InputError):
+            derive_linked(read_linked(text.replace('"full/3"', wrong)))
+
+
+@pytest.mark.parametrize(
+    ("recompute", "message"),
+    [("full:0", "no number of layers"), ("full:", "no recomputation"), ("full:2+full/3", "twice"), ("full:2+norms", "cannot go with it")],
+)
+def test_what_cannot_be_is_refused(recompute: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        derived("llama3-8b", "ddp", recompute)
+
+
+@pytest.mark.parametrize("strategy", ["checkpoint(checkpoints=host)", "tp * zero_r"])
+def test_inputs_that_lie_elsewhere_are_refused(strategy: str) -> None:
+    with pytest.raises(InputError, match="puts the input of each layer elsewhere"):
+        derived("llama3-8b", strategy, "full:3")
+    derived("llama3-8b", strategy, "full/1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "recompute"),
+    [
+        ("--recompute-method block --recompute-num-layers 3", "full:3"),
+        ("--recompute-method block --recompute-num-layers 8", None),
+        ("--recompute-method uniform --recompute-num-layers 2", "full/2"),
+        ("--recompute-method uniform --recompute-num-layers 1", None),
+        ("--recompute-method uniform --recompute-num-layers 2 --tensor-model-parallel-size 2 --distribute-saved-activations", None),
+    ],
+)
+def test_megatron_says_which_layers(arguments: str, recompute: str | None) -> None:
+    sizes = "--num-layers 32 --pipeline-model-parallel-size 4 --recompute-granularity full"
+    read = read_config(f"{sizes} {arguments}", system="megatron", world=8)
+    assert read.recompute == recompute
+    assert "checkpoint" in read.expression or "zero_r" in read.expression
