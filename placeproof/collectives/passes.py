@@ -6,12 +6,11 @@ added. Amounts are SymPy expressions or fractions.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
-from functools import reduce
+from functools import partial, reduce
 from itertools import accumulate, pairwise
 from math import prod
 from numbers import Rational
@@ -19,8 +18,10 @@ from operator import add, mul
 from typing import Any, Generic
 
 from placeproof.clusters import Group
-from placeproof.collectives import patterns
-from placeproof.collectives.patterns import Rounds, backwards, powers, steps
+from placeproof.collectives import classes, patterns
+from placeproof.collectives.classes import Classes, Prices
+from placeproof.collectives.patterns import Rounds, backwards, steps
+from placeproof.collectives.rounds import Link
 from placeproof.collectives.table import A
 
 
@@ -110,17 +111,16 @@ class Pattern(Enum):
 class Pass:
     """One pass of a collective.
 
-    ``rounds``: what is sent, for n devices; ``cut``: into how many chunks, for n devices. ``terms``: the closed form.
-    ``grows``: of nested rounds, whether those within a block of p devices move p n-ths of s; else they move s. ``apart``: where all
-    devices send alike, to which place counted from theirs, and how many chunks in all rounds.
+    ``rounds``: what is sent, for n devices; ``classes``: the same by classes of messages; ``cut``: into how many chunks, for n devices.
+    ``terms``: the closed form. ``grows``: of nested rounds, whether those within a block of p devices move p n-ths of s; else they move s.
     """
 
     rounds: Callable[[int], Rounds]
+    classes: Callable[[int], Classes]
     terms: Callable[[Size[Any]], Terms[Any]]
     pattern: Pattern
     cut: Callable[[int], int] = lambda n: n
     grows: bool = True
-    apart: Callable[[int], Iterable[tuple[int, int]]] | None = None
 
     def by_level(self, sizes: Sequence[A], exponents: Sequence[A], s: A) -> tuple[Terms[A], ...] | None:
         """The closed form over levels of links: which of its terms each level takes; None where there is none.
@@ -146,35 +146,16 @@ class Pass:
             within = reached
         return tuple(terms)
 
+    def seconds(self, group: Group, s: Fraction, links: Sequence[Link], gamma: Fraction) -> Fraction:
+        """Seconds of s bytes in a group, the sum over its rounds; as :meth:`placeproof.collectives.rounds.Plan.seconds`."""
+        prices = Prices.of(links, s / self.cut(group.degree), gamma)
+        return Fraction(sum(one.took(group, prices) for one in self.classes(group.degree)), prices.unit)
+
     def carried(self, group: Group, s: Fraction) -> tuple[Fraction, ...]:
         """Bytes that a device sends over each level, as the mean over the devices of a group."""
-        n = group.degree
-        if self.pattern is Pattern.EXCHANGES and group.sizes is not None:
-            counted = [Fraction(size) for size in group.sizes], [Fraction(steps(size)) for size in group.sizes]
-            if (terms := self.by_level(*counted, s)) is not None:
-                return tuple(one.sent for one in terms)
-        levels = range(len(group.blocks[0]))
-        chunks = [0 for _ in levels]
-        if self.apart is not None:
-            blocks = [Counter(group.shared(level)) for level in levels]
-            for distance, count in self.apart(n):
-                joined = [_within(each, distance % n, n) for each in blocks]
-                chunks = [c + count * (j - i) for c, j, i in zip(chunks, joined, [0, *joined], strict=False)]
-        else:
-            for source, target, count in self._sends(n):
-                chunks[group.between(source, target)] += count
-        return tuple(s * count / (self.cut(n) * n) for count in chunks)
-
-    def _sends(self, n: int) -> Iterator[tuple[int, int, int]]:
-        """Who sends whom how many chunks in all rounds; of a chain, whose devices all pass on everything, without its rounds."""
-        if self.pattern is Pattern.CHAIN:
-            return ((d, d + 1, self.cut(n)) for d in range(n - 1))
-        return ((one.source, one.target, len(one.chunks)) for each in self.rounds(n) for one in each)
-
-
-def _within(blocks: Mapping[int, int], distance: int, n: int) -> int:
-    """How many of n devices have the one so many places further, round a ring, in their own block; ``blocks``: how many of each size."""
-    return sum(often * (max(0, size - distance) + max(0, size - (n - distance))) for size, often in blocks.items())
+        n, nothing = group.degree, [0 for _ in group.starts]
+        chunks = zip(nothing, *(one.carried(group) for one in self.classes(n)), strict=True)
+        return tuple(s * sum(counts) / (self.cut(n) * n) for counts in chunks)
 
 
 def _along(whole: Terms[A], segments: int, sizes: Sequence[int]) -> tuple[Terms[A], ...]:
@@ -226,79 +207,66 @@ def _two_chunks_each(n: int) -> int:
     return 2 * n
 
 
-def _next(n: int) -> list[tuple[int, int]]:
-    return [(1, n - 1)]
-
-
-def _both_ways(n: int) -> list[tuple[int, int]]:
-    return [(1, n // 2), (-1, n // 2 - 1)]
-
-
-def _both_ways_back(n: int) -> list[tuple[int, int]]:
-    return [(-distance, count) for distance, count in _both_ways(n)]
-
-
-def _bruck(n: int) -> list[tuple[int, int]]:
-    return [(-w, min(w, n - w)) for w in powers(n)]
-
-
-def _by_bits(n: int) -> list[tuple[int, int]]:
-    return [(w, n // 2) for w in powers(n)]  # of a power of two
-
-
-def _each_other(n: int) -> list[tuple[int, int]]:
-    return [(distance, 1) for distance in range(1, n)]
-
-
-def _all_round(n: int) -> list[tuple[int, int]]:
-    return [(1, n * (n - 1) // 2)]
-
-
-def _all_both_ways(n: int) -> list[tuple[int, int]]:
-    return [(1, n * n // 4), (-1, n * n // 4)]
-
-
 # fmt: off
-RING_GATHER = Pass(rounds=patterns.ring_all_gather, pattern=Pattern.RING, apart=_next,
+RING_GATHER = Pass(rounds=patterns.ring_all_gather, classes=classes.ring,
+                   pattern=Pattern.RING,
                    terms=lambda x: Terms(x.n - 1, x.others, x.none))
-RING_SCATTER = Pass(rounds=patterns.ring_reduce_scatter, pattern=Pattern.RING, apart=_next,
+RING_SCATTER = Pass(rounds=patterns.ring_reduce_scatter, classes=partial(classes.ring, adds=True),
+                    pattern=Pattern.RING,
                     terms=lambda x: Terms(x.n - 1, x.others, x.others))
-DOUBLING = Pass(rounds=patterns.doubling_all_gather, pattern=Pattern.EXCHANGES,
+DOUBLING = Pass(rounds=patterns.doubling_all_gather, classes=classes.doubling,
+                pattern=Pattern.EXCHANGES,
                 terms=lambda x: Terms(x.k, x.others, x.none))
-HALVING = Pass(rounds=_adding(patterns.doubling_all_gather), pattern=Pattern.EXCHANGES,
+HALVING = Pass(rounds=_adding(patterns.doubling_all_gather), classes=partial(classes.doubling, adds=True),
+               pattern=Pattern.EXCHANGES,
                terms=lambda x: Terms(x.k, x.others, x.others))
-BRUCK_GATHER = Pass(rounds=patterns.bruck_all_gather, pattern=Pattern.CYCLIC, apart=_bruck,
+BRUCK_GATHER = Pass(rounds=patterns.bruck_all_gather, classes=classes.bruck,
+                    pattern=Pattern.CYCLIC,
                     terms=lambda x: Terms(x.k, x.others, x.none))
-NEIGHBOUR_EXCHANGE = Pass(rounds=patterns.neighbour_exchange, pattern=Pattern.OTHER,
+NEIGHBOUR_EXCHANGE = Pass(rounds=patterns.neighbour_exchange, classes=classes.neighbour_exchange,
+                          pattern=Pattern.OTHER,
                           terms=lambda x: Terms(x.n / 2, x.others, x.none))
-BOTH_WAYS_GATHER = Pass(rounds=patterns.both_ways_all_gather, pattern=Pattern.CYCLIC, apart=_both_ways,
+BOTH_WAYS_GATHER = Pass(rounds=patterns.both_ways_all_gather, classes=classes.both_ways,
+                        pattern=Pattern.CYCLIC,
                         terms=lambda x: Terms(x.n / 2, x.s / 2, x.none))
-BOTH_WAYS_SCATTER = Pass(rounds=_adding(patterns.both_ways_all_gather), pattern=Pattern.CYCLIC, apart=_both_ways_back,
+BOTH_WAYS_SCATTER = Pass(rounds=_adding(patterns.both_ways_all_gather), classes=partial(classes.both_ways, adds=True),
+                         pattern=Pattern.CYCLIC,
                          terms=lambda x: Terms(x.n / 2, x.s / 2, x.others))
-LINE_GATHER = Pass(rounds=patterns.line_all_gather, pattern=Pattern.OTHER,
+LINE_GATHER = Pass(rounds=patterns.line_all_gather, classes=classes.line,
+                   pattern=Pattern.OTHER,
                    terms=lambda x: Terms(x.n - 1, x.others, x.none))
 
-TREE_BROADCAST = Pass(rounds=patterns.tree_broadcast, pattern=Pattern.TREE, cut=_one_chunk, grows=False,
+TREE_BROADCAST = Pass(rounds=patterns.tree_broadcast, classes=classes.tree,
+                      pattern=Pattern.TREE, cut=_one_chunk, grows=False,
                       terms=lambda x: Terms(x.k, x.s * x.k, x.none))
-TREE_REDUCE = Pass(rounds=_adding(patterns.tree_broadcast), pattern=Pattern.TREE, cut=_one_chunk, grows=False,
+TREE_REDUCE = Pass(rounds=_adding(patterns.tree_broadcast), classes=partial(classes.tree, adds=True),
+                   pattern=Pattern.TREE, cut=_one_chunk, grows=False,
                    terms=lambda x: Terms(x.k, x.s * x.k, x.s * x.k))
-TREE_SCATTER = Pass(rounds=patterns.tree_scatter, pattern=Pattern.TREE,
+TREE_SCATTER = Pass(rounds=patterns.tree_scatter, classes=classes.tree_scatter,
+                    pattern=Pattern.TREE,
                     terms=lambda x: Terms(x.k, x.others, x.none))
-MESSAGE = Pass(rounds=patterns.message, pattern=Pattern.OTHER, cut=_one_chunk,
+MESSAGE = Pass(rounds=patterns.message, classes=classes.message,
+               pattern=Pattern.OTHER, cut=_one_chunk,
                terms=lambda x: Terms(x.n / x.n, x.s, x.none))
 
-PAIRWISE = Pass(rounds=patterns.pairwise, pattern=Pattern.SHIFTS, apart=_each_other,
+PAIRWISE = Pass(rounds=patterns.pairwise, classes=classes.pairwise,
+                pattern=Pattern.SHIFTS,
                 terms=lambda x: Terms(x.n - 1, x.others, x.none))
-BRUCK_ALL_TO_ALL = Pass(rounds=patterns.bruck_all_to_all, pattern=Pattern.CYCLIC, apart=_by_bits,
+BRUCK_ALL_TO_ALL = Pass(rounds=patterns.bruck_all_to_all, classes=classes.bruck_all_to_all,
+                        pattern=Pattern.CYCLIC,
                         terms=lambda x: Terms(x.k, x.s * x.k / 2, x.none))
-RING_ALL_TO_ALL = Pass(rounds=patterns.ring_all_to_all, pattern=Pattern.CYCLIC, apart=_all_round,
+RING_ALL_TO_ALL = Pass(rounds=patterns.ring_all_to_all, classes=classes.ring_all_to_all,
+                       pattern=Pattern.CYCLIC,
                        terms=lambda x: Terms(x.n - 1, x.s * (x.n - 1) / 2, x.none))
-BOTH_WAYS_ALL_TO_ALL = Pass(rounds=patterns.both_ways_all_to_all, pattern=Pattern.CYCLIC, apart=_all_both_ways, cut=_two_chunks_each,
+BOTH_WAYS_ALL_TO_ALL = Pass(rounds=patterns.both_ways_all_to_all, classes=classes.both_ways_all_to_all,
+                            pattern=Pattern.CYCLIC, cut=_two_chunks_each,
                             terms=lambda x: Terms(x.n / 2, x.s * x.n / 8, x.none))
 
-DOUBLING_ALL_REDUCE = Pass(rounds=patterns.doubling_all_reduce, pattern=Pattern.EXCHANGES, cut=_one_chunk, grows=False,
+DOUBLING_ALL_REDUCE = Pass(rounds=patterns.doubling_all_reduce, classes=classes.doubling_all_reduce,
+                           pattern=Pattern.EXCHANGES, cut=_one_chunk, grows=False,
                            terms=lambda x: Terms(x.k, x.s * x.k, x.s * x.k))
-FOLDED = Pass(rounds=patterns.folded_all_reduce, pattern=Pattern.OTHER, cut=patterns.folded_core,
+FOLDED = Pass(rounds=patterns.folded_all_reduce, classes=classes.folded_all_reduce,
+              pattern=Pattern.OTHER, cut=patterns.folded_core,
               terms=lambda x: _folded(x.k - 1, 2 ** (x.k - 1), x.s))
 # fmt: on
 
@@ -318,5 +286,5 @@ def chain(segments: int, *, adds: bool) -> Pass:
     def cut(n: int) -> int:
         return segments
 
-    rounds = patterns.chain_broadcast(segments)
-    return Pass(rounds=_adding(rounds) if adds else rounds, pattern=Pattern.CHAIN, cut=cut, terms=terms)
+    rounds, alike = patterns.chain_broadcast(segments), partial(classes.chain, segments=segments, adds=adds)
+    return Pass(rounds=_adding(rounds) if adds else rounds, classes=alike, pattern=Pattern.CHAIN, cut=cut, terms=terms)

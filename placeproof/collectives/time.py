@@ -1,7 +1,8 @@
 """How long an exchange takes on a cluster: its group, the levels of links that the group uses, and an algorithm.
 
 A time is exact in the model of :mod:`placeproof.collectives.rounds`: each device sends over links of its own, all groups of an axis at
-the same time, and nothing else is on the links. Where a closed form over levels holds, it is taken; else the rounds are summed up.
+the same time, and nothing else is on the links. Where a closed form over levels holds, it is taken; else the rounds are
+summed up, by classes of messages that are alike.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from placeproof.clusters import Cluster, Group, ends
 from placeproof.collectives.algorithms import ALGORITHMS, Algorithm, Levelled, pipelined, runs_on, segments
 from placeproof.collectives.passes import Pass, Terms, summed_by_level
 from placeproof.collectives.patterns import steps
-from placeproof.collectives.rounds import Link, Plan
+from placeproof.collectives.rounds import Link
 from placeproof.core.diagnostics import refuse, suggestion
 from placeproof.core.exchange import Exchange
 
@@ -29,6 +30,10 @@ TIMED_AS: Mapping[str, str] = {"tied_reduce": "all_reduce", "shift": "send"}
 
 #: Groups up to this size are compared by algorithms whose rounds have to be summed up too.
 SUMMED_UP = 128
+
+
+#: Chunks of all rounds whose senders are told one by one, at most: some ten seconds.
+LISTED = 20_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +113,7 @@ def _sizes(algorithm: Algorithm | Levelled, group: Group) -> tuple[int, ...] | N
 def seconds(algorithm: Algorithm | Levelled, group: Group, s: Fraction, level: Sequence[Link], gamma: Fraction = Fraction(0)) -> Fraction:
     """Seconds of s bytes in a group by an algorithm that is for it; level: the cluster's links from the inside out.
 
-    A pass that has no closed form there is summed up by its rounds.
+    A pass that has no closed form there is summed up by its rounds, see :mod:`placeproof.collectives.classes`.
     """
     if algorithm.kind == "send":
         return max((level[used].alpha + s * level[used].beta for used in group.used), default=Fraction(0))
@@ -122,9 +127,7 @@ def seconds(algorithm: Algorithm | Levelled, group: Group, s: Fraction, level: S
 def _pass_seconds(pass_: Pass, group: Group, s: Fraction, level: Sequence[Link], gamma: Fraction) -> Fraction:
     if (terms := _pass_by_level(pass_, group, s, level)) is not None:
         return _summed(terms, level, gamma)
-    n = group.degree
-    plan = Plan(kind="", devices=n, parts=pass_.cut(n), rounds=tuple(pass_.rounds(n)))
-    return plan.seconds(s, level, gamma, group.between)
+    return pass_.seconds(group, s, level, gamma)
 
 
 def _summed(terms: Sequence[Terms[Fraction]], level: Sequence[Link], gamma: Fraction) -> Fraction:
@@ -160,8 +163,20 @@ def _slower_outwards(group: Group, level: Sequence[Link]) -> bool:
 
 
 def traffic(algorithm: Algorithm | Levelled, group: Group, s: Fraction) -> tuple[tuple[Fraction, ...], ...]:
-    """Bytes that each member of a group sends over each level of links, from the inside out, by the rounds."""
-    return algorithm.plan(_sizes(algorithm, group) or ()).sent_over(len(group.blocks[0]), group.between, s)
+    """Bytes that each member of a group sends over each level of links, from the inside out, by the rounds.
+
+    Raises InputError (PP103) where more than :data:`LISTED` chunks would have to be listed one by one.
+    """
+    cut = group.degree if isinstance(algorithm, Levelled) else algorithm.passes[0].cut(group.degree)
+    chunks = int(sum(algorithm.carried(group, Fraction(cut * group.degree))))
+    if chunks > LISTED:
+        sent = f"{algorithm.kind} by {algorithm.name} among {group.degree:,} devices sends {chunks:,} chunks"
+        refuse(
+            "PP103",
+            f"{sent}, and at most {LISTED:,} are listed",
+            help="take a smaller group, or the mean over its devices: `algorithm.carried(group, s)`",
+        )
+    return algorithm.plan(_sizes(algorithm, group) or ()).sent_over(len(group.starts), group.between, s)
 
 
 def formula(kind: str, algorithm: str, levels: int = 1) -> sympy.Expr | None:

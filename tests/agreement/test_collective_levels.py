@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import accumulate, cycle, pairwise, product, takewhile
 from math import prod
+from operator import mul
+from random import Random
 from typing import Any
 
 import pytest
+from samples import NIGHTLY
 from test_collective_times import CHAINS, FLAT, LEVELLED, SHAPES, linked
 
 from placeproof.clusters import Cluster, Group, cluster, names, read_text
-from placeproof.collectives import COLLECTIVES
+from placeproof.collectives import COLLECTIVES, patterns, rounds
 from placeproof.collectives import time as times
 from placeproof.collectives.algorithms import ALGORITHMS, Algorithm, Levelled, pipelined
-from placeproof.collectives.passes import Terms
+from placeproof.collectives.passes import Pass, Terms
 from placeproof.collectives.patterns import steps
 from placeproof.collectives.rounds import Link, Plan
 from placeproof.core.diagnostics import InputError
@@ -26,8 +29,13 @@ EACH = pytest.mark.parametrize("one", [*FLAT, *CHAINS, *LEVELLED], ids=lambda on
 
 def shaped(sizes: Sequence[int]) -> Group:
     """A group with equal blocks on each level."""
-    below = [prod(sizes[: level + 1]) for level in range(len(sizes) - 1)]
-    return Group(tuple((*(d // size for size in below), 0) for d in range(prod(sizes))))
+    n = prod(sizes)
+    return Group(n, (*(tuple(range(size, n, size)) for size in accumulate(sizes[:-1], mul)), ()))
+
+
+def in_blocks(*levels: Sequence[int]) -> Group:
+    """A group with so many members in each block of each level."""
+    return Group(sum(levels[0]), (*(tuple(accumulate(level[:-1])) for level in levels), ()))
 
 
 def summed(terms: Sequence[Terms[Fraction]], links: Sequence[Link], gamma: Fraction) -> Fraction:
@@ -71,12 +79,51 @@ def test_which_algorithms_have_closed_forms_over_levels() -> None:
 
 @pytest.mark.parametrize("blocks", [(3, 2), (1, 4), (2, 4, 3), (1, 1, 5, 4)])
 def test_times_with_unequal_blocks_are_the_rounds(blocks: tuple[int, ...]) -> None:
-    group = Group(tuple((i, 0) for i, count in enumerate(blocks) for _ in range(count)))
+    group = in_blocks(blocks)
     assert group.sizes is None
     for one in (one for one in [*FLAT, *CHAINS] if one.admits([group.degree]) and one.kind != "send"):
         for links in (SLOWER[:2], MIXED[:2]):
             expected = one.plan([group.degree]).seconds(Fraction(60), links, Fraction(1, 7), group.between)
             assert times.seconds(one, group, Fraction(60), links, Fraction(1, 7)) == expected
+
+
+def dealt(n: int, sizes: Sequence[int]) -> list[int]:
+    """So many members in blocks of these sizes in turn; the last block has what is left."""
+    ends = [*takewhile(lambda end: end < n, accumulate(cycle(sizes))), n]
+    return [end - first for first, end in pairwise([0, *ends])]
+
+
+def nested(n: int, seed: int) -> Group:
+    """A group whose blocks of two levels, within one that joins all, begin anywhere."""
+    draw = Random(seed)
+    inner = sorted(draw.sample(range(1, n), draw.randrange(n))) if n > 1 else []
+    outer = sorted(draw.sample(inner, draw.randrange(len(inner) + 1)))
+    return Group(n, (tuple(inner), tuple(outer), ()))
+
+
+PASSES = {each.classes: (one.kind, each) for one in [*FLAT, *CHAINS[2::3]] for each in one.passes}
+
+
+@pytest.mark.parametrize("kind_and_pass", PASSES.values(), ids=lambda pair: f"{pair[0]}-{pair[1].pattern.value}")
+def test_classes_of_messages_are_the_rounds(kind_and_pass: tuple[str, Pass]) -> None:
+    """For each number of devices up to 64 that the pass is for: their time, and what goes over each level, as listed one by one.
+
+    In groups whose blocks begin anywhere, and in those of nodes; over links of which the outer ones, or inner ones, are slower.
+    """
+    kind, one = kind_and_pass
+    fit = [row for row in [*FLAT, *CHAINS] if one in row.passes]
+    tried = 0
+    for n in (n for n in range(1, 65) if any(row.admits([n]) for row in fit)):
+        plan, s = Plan(kind=kind, devices=n, parts=one.cut(n), rounds=tuple(one.rounds(n))), Fraction(3 * n)
+        variants = list(product((nested(n, n), in_blocks(dealt(n, (8,)), dealt(n, (16,)))), (SLOWER, MIXED)))
+        for group, links in variants if n < 9 or NIGHTLY else [variants[tried % 4]]:
+            tried += 1
+            table = [[group.between(i, j) for j in range(n)] for i in range(n)]
+            between = lambda i, j, table=table: table[i][j]  # noqa: E731
+            assert one.seconds(group, s, links, Fraction(1, 7)) == plan.seconds(s, links, Fraction(1, 7), between), (n, group)
+            by_round = [sum(column) / n for column in zip(*plan.sent_over(3, between, s), strict=True)]
+            assert list(one.carried(group, s)) == by_round, (n, group)
+    assert tried >= 19
 
 
 @EACH
@@ -91,10 +138,23 @@ def test_bytes_over_each_level_are_those_of_the_rounds(one: Algorithm | Levelled
 
 @pytest.mark.parametrize("blocks", [(3, 2), (1, 4), (2, 4, 3), (1, 1, 5, 4)])
 def test_bytes_with_unequal_blocks_are_those_of_the_rounds(blocks: tuple[int, ...]) -> None:
-    group = Group(tuple((i, 0) for i, count in enumerate(blocks) for _ in range(count)))
+    group = in_blocks(blocks)
     for one in (one for one in [*FLAT, *CHAINS] if one.admits([group.degree])):
         rows = times.traffic(one, group, Fraction(60))
         assert list(one.carried(group, Fraction(60))) == [sum(column) / group.degree for column in zip(*rows, strict=True)]
+
+
+def test_what_is_told_device_by_device_is_bounded() -> None:
+    group = shaped((8, 12500))
+    with pytest.raises(InputError) as error:
+        times.traffic(ALGORITHMS["all_gather"]["ring"], group, Fraction(1))
+    (problem,) = error.value.diagnostics
+    assert (problem.code, problem.message) == (
+        "PP103",
+        "all_gather by ring among 100,000 devices sends 9,999,900,000 chunks, and at most 20,000,000 are listed",
+    )
+    few = shaped((8, 100))
+    assert len(times.traffic(ALGORITHMS["all_gather"]["ring"], few, Fraction(1))) == few.degree
 
 
 def test_a_hierarchy_sends_each_device_s_part_out_of_its_node() -> None:
@@ -188,18 +248,39 @@ def test_nothing_is_sent_in_a_group_of_one() -> None:
 
 
 def test_large_groups_are_compared_by_closed_forms(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds of so many devices would take long to sum up."""
+    """Others have their rounds counted by classes of messages."""
+    counted: list[int] = []
 
-    def refused(**said: Any) -> Plan:
-        raise AssertionError(said["devices"])
+    def seconds(self: Pass, group: Group, *rest: Any) -> Fraction:
+        counted.append(group.degree)
+        return Fraction(1)
 
-    monkeypatch.setattr(times, "Plan", refused)
+    monkeypatch.setattr(Pass, "seconds", seconds)
     for kind, degree in product(("all_gather", "broadcast", "all_to_all"), (136, 4096)):
         assert degree > times.SUMMED_UP
         found = times.exchange_time(Exchange(kind=kind, axes=("dp",), bytes=10**9), {"dp": degree}, cluster("dgx-h100"))
         assert found.seconds > 0
-    with pytest.raises(AssertionError, match="128"):
-        times.exchange_time(Exchange(kind="all_gather", axes=("dp",), bytes=10**9), {"dp": times.SUMMED_UP}, cluster("dgx-h100"))
+    assert not counted
+    times.exchange_time(Exchange(kind="all_gather", axes=("dp",), bytes=10**9), {"dp": times.SUMMED_UP}, cluster("dgx-h100"))
+    assert set(counted) == {times.SUMMED_UP}
+
+
+def test_no_round_of_a_large_group_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By no algorithm, in groups whose blocks are alike or not, over links of which the outer or the inner ones are slower."""
+
+    def refused(*said: Any) -> Any:
+        raise AssertionError("listed")
+
+    monkeypatch.setattr(rounds, "Send", refused)
+    monkeypatch.setattr(patterns, "Send", refused)
+    with pytest.raises(AssertionError, match="listed"):
+        ALGORITHMS["all_gather"]["ring"].plan([4])
+    for n in (4096, 4099):
+        for group in (in_blocks(dealt(n, (6, 1, 8)), dealt(n, (7, 8, 15))), in_blocks(dealt(n, (8,)), dealt(n, (256,)))):
+            for one in (one for one in [*FLAT, *CHAINS] if one.admits([n]) and one.kind != "send"):
+                sent = one.carried(group, Fraction(n))
+                assert sum(sent) > 0
+                assert all(times.seconds(one, group, Fraction(n), links, Fraction(1, 7)) > 0 for links in (SLOWER, MIXED))
 
 
 @pytest.mark.parametrize(

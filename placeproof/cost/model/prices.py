@@ -5,7 +5,6 @@ Both have the same methods, so that :mod:`placeproof.cost.model.time` puts a ste
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -176,15 +175,14 @@ class Exact:
         if timed.group.degree == 1:
             return (Fraction(0),) * levels
         kind = TIMED_AS.get(sent.kind, sent.kind)
-        over = _messages(timed.group, size, levels) if kind == "send" else _algorithm(kind, timed.algorithm).carried(timed.group, size)
+        over = _between_neighbours(timed.group, size) if kind == "send" else _algorithm(kind, timed.algorithm).carried(timed.group, size)
         often = self.amount(sent.times) * self.amount(sent.calls)
         return tuple(amount * often for amount in over)
 
 
-def _messages(group: Group, size: Fraction, levels: int) -> tuple[Fraction, ...]:
+def _between_neighbours(group: Group, size: Fraction) -> tuple[Fraction, ...]:
     """A message to the next device: how many of the pairs use a level."""
-    used = Counter(group.between(i, i + 1) for i in range(group.degree - 1))
-    return tuple(size * used[level] / (group.degree - 1) for level in range(levels))
+    return tuple(size * pairs / (group.degree - 1) for pairs in group.neighbours)
 
 
 def _algorithm(kind: str, name: str) -> Algorithm | Levelled:
