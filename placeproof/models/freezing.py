@@ -18,22 +18,20 @@ from placeproof.programs import read, render
 
 #: What is frozen, by the word of the strategy's option: what is before the layers, what is before and behind them, or what chooses experts.
 PARTS = ("embedding", "ends", "router")
-#: The symbol of the number of layers that are trained.
-TRAINED = "L_trained"
+#: The symbol of the number of layers that are trained, and what the name of those ends in that are frozen.
+TRAINED, _FROZEN = "L_trained", "_frozen"
 
 
 def frozen(model: Model, part: str = "embedding", layers: int | None = None) -> Model:
-    """The model with one of :data:`PARTS` frozen, and all that is before the last ``layers`` repetitions of its last layers.
+    """The model with one of :data:`PARTS` frozen, and all that is before its last ``layers`` layers; of a model that has no more, none is.
 
-    A tensor that several parts share is frozen where one of them is. Raises InputError where that is nothing, or all of the model, for more
-    layers than the last of its segments has, and where that one is repeated in turn with others.
+    A tensor that several parts share is frozen where one of them is. Raises InputError where that is nothing, or all of the model, and
+    where layers are divided that are repeated in turn.
     """
-    before = tuple(model.segments if layers is None else _divided(model))
-    if layers is not None:
-        model = replace(model, segments=before).resized({TRAINED: layers})
-        model.times()
+    model = model if layers is None else _divided(model, layers)
+    before = model.segments
     every = {(s.name, b.name, w) for s, b, w in _weights(before)}
-    named = {(s.name, b.name, w) for s, b, w in _weights(before) if _names(part, layers is not None, s, b, w, before)}
+    named = {(s.name, b.name, w) for s, b, w in _weights(before) if _names(part, s, b, w, before)}
     shared = {w for _, _, w in named if w in model.shared}
     named |= {one for one in every if one[2] in shared}
     if not named or named == every:
@@ -42,18 +40,32 @@ def frozen(model: Model, part: str = "embedding", layers: int | None = None) -> 
     return replace(model, segments=tuple(_changed(before, named)))
 
 
-def _divided(model: Model) -> Iterator[Segment]:
-    """Its segments, the last that is repeated as two: the layers that are frozen, and those that are trained."""
-    last = next(s for s in reversed(model.segments) if _repeats(s))
-    if last.in_turn:
-        message = f"layers of {model.name} are of several kinds in turn: that the last ones alone are trained is not derived"
-        refuse("PP122", message, help="leave `layers` out: `freeze(parts=ends)`")
-    for segment in model.segments:
-        if segment is last:
-            yield replace(segment, name=f"{segment.name}_frozen", times=expression(f"{segment.times} - {TRAINED}"))
-            yield replace(segment, times=expression(TRAINED))
-        else:
-            yield segment
+def _divided(model: Model, layers: int) -> Model:
+    """The model with the layers in which the last ones begin as two segments: those that are frozen, and those that are trained. One that
+    has no more layers is left as it is, which its note says."""
+    times = model.times()
+    repeated = [s for s in model.segments if _repeats(s)]
+    there = sum(times[s.name] for s in repeated)
+    if isinstance(there, int) and layers >= there:
+        said = f"Of the last {layers} layers that are trained, the model has {there}."
+        return replace(model, note=" ".join(filter(None, (model.note, said)))) if layers > there else model
+    behind: list[Segment] = []
+    while True:
+        divided = repeated.pop()
+        if divided.in_turn:
+            message = f"layers of {model.name} are of several kinds in turn: that the last ones alone are trained is not derived"
+            refuse("PP122", message, help="leave `layers` out: `freeze(parts=ends)`")
+        number = times[divided.name]
+        if not isinstance(number, int) or layers <= number + sum(times[s.name] for s in behind):
+            break
+        behind.append(divided)
+    trained = " - ".join([TRAINED, *(f"({s.times})" for s in behind)])
+    halves = (
+        replace(divided, name=f"{divided.name}{_FROZEN}", times=expression(f"{divided.times} - ({trained})")),
+        replace(divided, times=expression(trained)),
+    )
+    segments = tuple(one for s in model.segments for one in (halves if s is divided else (s,)))
+    return replace(model, segments=segments).resized({TRAINED: layers})
 
 
 def _repeats(segment: Segment) -> bool:
@@ -65,11 +77,11 @@ def _weights(segments: tuple[Segment, ...]) -> Iterator[tuple[Segment, Block, st
         yield from ((segment, block, w.name) for block in segment.blocks for w in block.weights)
 
 
-def _names(part: str, above: bool, segment: Segment, block: Block, weight: str, segments: tuple[Segment, ...]) -> bool:
-    """Whether a weight is frozen. ``above``: the layers that are trained stand by themselves, the last that are repeated."""
+def _names(part: str, segment: Segment, block: Block, weight: str, segments: tuple[Segment, ...]) -> bool:
+    """Whether a weight is frozen: as it is of all parts up to the layers that were divided from others to be frozen."""
     repeated = [number for number, one in enumerate(segments) if _repeats(one)]
     number = segments.index(segment)
-    if above and number < repeated[-1]:
+    if any(one.name.endswith(_FROZEN) for one in segments[number:]):
         return True
     match part:
         case "embedding":

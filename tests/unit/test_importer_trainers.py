@@ -448,6 +448,7 @@ def test_a_model_of_text_has_no_tower_that_is_frozen() -> None:
         ("", 2, ["freeze_trainable_layers"]),
         ("freeze_trainable_layers: 4\nfreeze_trainable_modules: all\nfreeze_extra_modules: \n", 4, []),
         ("freeze_trainable_layers: 1\nfreeze_trainable_modules: [all]\n", 1, []),
+        ("freeze_trainable_layers: 100\nfreeze_trainable_modules: all,all\n", 100, []),
     ],
 )  # fmt: skip
 def test_layers_of_which_the_last_are_trained_alone(said: str, layers: int, unsaid: list[str]) -> None:
@@ -457,6 +458,20 @@ def test_layers_of_which_the_last_are_trained_alone(said: str, layers: int, unsa
     assert not read.another_step
     assert [r.name for r in read.readings if r.name == "freeze_trainable_layers" and r.place is None] == unsaid
     read.strategy()
+
+
+def test_experts_with_numbers_of_layers_are_trained_with_these() -> None:
+    """LLaMA-Factory looks for `.47.` in names, and finds `model.layers.0.mlp.experts.47.up_proj`, too."""
+    text = FACTORY + "finetuning_type: freeze\n"
+    for model, other in (("Qwen/Qwen3-30B-A3B", True), ("Qwen/Qwen3-8B", False)):
+        read = written(text.replace("path: m", f"path: {model}"), 8, "llamafactory")
+        assert bool(read.another_step) is other
+
+
+def test_all_modules_and_another_one_are_refused_as_that() -> None:
+    with pytest.raises(InputError, match="`all` has every module of a layer") as refused:
+        written(FACTORY + "finetuning_type: freeze\nfreeze_trainable_modules: all,mlp\n", 8, "llamafactory")
+    assert [d.place.line for d in refused.value.diagnostics if d.place] == [8]
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,10 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
         imported = adapted(run, imported, "finetuning_type", "lora_rank", "lora_target", every="all")
     elif run.get("finetuning_type") == "freeze":
         imported = _frozen(run, imported)
+    modules = _modules(run, "freeze_trainable_modules")
     facts = {
-        "whole_layers": _modules(run, "freeze_trainable_modules") == ["all"],
+        "whole_layers": "all" in modules,
+        "beside_all": {*modules} > {"all"},
         "further_modules": bool(_modules(run, "freeze_extra_modules")),
     }
     return replace(finished(run, imported, together("llamafactory", "transformers"), **facts), system="llamafactory")

@@ -205,8 +205,12 @@ def _times(model: Model, segment: Segment) -> Expression:
 
 
 def said(amount: Amount) -> Expression:
-    """An amount as text has it."""
-    return expression(ast.unparse(ast.parse(str(amount))))
+    """An amount as text has it, which begins with no sign."""
+    import sympy
+
+    terms = sorted(sympy.Add.make_args(sympy.sympify(amount)), key=lambda term: bool(term.could_extract_minus_sign()))
+    text = str(amount) if len(terms) == 1 or not str(amount).startswith("-") else " + ".join(map(str, terms)).replace("+ -", "- ")
+    return expression(ast.unparse(ast.parse(text)))
 
 
 def _summed(block: Block, facts: Facts) -> set[str]:
