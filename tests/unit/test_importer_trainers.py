@@ -128,7 +128,7 @@ _OPEN = {"freeze_vision_tower", "freeze_multi_modal_projector"}
 OF_READERS = {
     "maxtext": ("cp", "precision", "ends"),
     "peft": ("few_bits", "names_nothing", "one_text", "is_lora"),
-    "llamafactory": ("whole_layers", "further_modules"),
+    "llamafactory": ("whole_layers", "beside_all", "further_modules"),
     "verl": ("backend", "critic", "m", "said_size"),
     "automodel": ("adapters", "of_text", "kind", "tp", "cp", "pp", "ep", "rep", "kept", "several", "types", "order", "update", "loss"),
     "nemorl": (
