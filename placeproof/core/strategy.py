@@ -70,7 +70,8 @@ class Realisation:
     ("gather"), or broadcast by their owners ("broadcast"). ``norms``: gradients of norms under sequence parallelism are summed
     "once" a step, or "each" time they are produced. ``attention``: how tokens that an axis splits attend to one another: keys and values
     go round a "ring", are all-gathered ("gather"), or heads and tokens change places ("ulysses"). ``experts``: where an axis splits the
-    hidden dimension, experts are "split" like other matrices, or each is "whole". ``clip``: gradients are scaled by a function of their
+    hidden dimension, experts are "split" like other matrices, or each is "whole"; or one such axis, over which alone they are split.
+    ``clip``: gradients are scaled by a function of their
     "global_norm", on one device as well. ``update``: what the update reads of whole matrices, as a program's ``reference(optimizer=...)``
     says it; ``matrices``: what it reads is "gathered" for it, or "reduced", where sums are enough, or "exchanged" between parts and
     owners of whole matrices, or matrices are "owned" by one device each. ``train``: "adapters" are trained, and all other parameters are
@@ -164,7 +165,8 @@ class Strategy:
         Experts that nobody places on an axis which splits the hidden dimension lie there as other matrices, or each is whole.
         """
         if group == EXPERT and axis not in self.experts:
-            group = (NORM if self.schedule.experts == "whole" else MATRIX) if self.axis(axis).splits.matrices else group
+            split = self.schedule.experts in (None, "split", axis)
+            group = (MATRIX if split else NORM) if self.axis(axis).splits.matrices else group
         fallback: Mode | None = None
         for entry in self.entries:
             if entry.state == state.name and entry.axis == axis:

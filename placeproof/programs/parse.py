@@ -57,11 +57,12 @@ def parse(text: str, *, source: str = "<program>") -> Program:
     return program
 
 
-def read(text: str, *, source: str = "<program>") -> Program:
-    """Read a step program and check that it is well formed; raises :class:`InputError` with all problems of both."""
+def read(text: str, *, source: str = "<program>", linked: bool = False) -> Program:
+    """Read a step program and check that it is well formed; raises :class:`InputError` with all problems of both. ``linked``: the step of a
+    linked program, whose layers are calls of blocks."""
     problems = Problems()
     program = _parse(text, source, problems)
-    check_into(program, problems, partial=bool(problems.found))
+    check_into(program, problems, partial=bool(problems.found), linked=linked)
     problems.raise_if_any()
     return program
 

@@ -13,6 +13,7 @@ from fractions import Fraction
 
 from placeproof.core.bounds import MOST_EXPONENT
 from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.core.mesh import Axis
 from placeproof.core.modes import Share
 from placeproof.core.states import STATES
 from placeproof.core.strategy import NORM
@@ -45,13 +46,15 @@ from placeproof.programs.ranks import check_ranks
 class Rule:
     """A rule of well-formedness: what it demands, and the check that records its violations.
 
-    ``whole``: it judges the program as a whole, so that a line that could not be read would mislead it.
+    ``whole``: it judges the program as a whole, so that a line that could not be read would mislead it. ``layers``: it is about layers that
+    the step itself computes, and not about one whose layers are calls of blocks.
     """
 
     code: str
     demands: str
     check: Callable[[Program, Problems], None]
     whole: bool = False
+    layers: bool = False
 
 
 def check(program: Program) -> Program:
@@ -62,10 +65,11 @@ def check(program: Program) -> Program:
     return program
 
 
-def check_into(program: Program, problems: Problems, *, partial: bool = False) -> None:
-    """Record every broken rule. Of a partly read program only the rules that judge one place at a time are asked."""
+def check_into(program: Program, problems: Problems, *, partial: bool = False, linked: bool = False) -> None:
+    """Record every broken rule. Of a partly read program only the rules that judge one place at a time are asked; ``linked``: of the step
+    of a linked program, whose layers are calls of blocks."""
     for rule in RULES:
-        if not (partial and rule.whole):
+        if not (partial and rule.whole) and not (linked and rule.layers):
             rule.check(program, problems)
 
 
@@ -469,12 +473,20 @@ def _nests(loop: For, outer: tuple[For, ...], order: list[str], problems: Proble
         problems.add("PP307", f"`{loop.within}` is no part that is walked here", place=loop.place, help=hint)
 
 
-def _one_axis_each(program: Program, problems: Problems) -> None:
-    """Layers lie in stages of one pipeline, and slices of the hidden dimension on one axis: two would need two kinds of parts."""
-    for axes in ([a for a in program.axes if a.splits.stages], [a for a in program.axes if a.splits.matrices]):
-        if len(axes) > 1 and not program.tensors:
-            listed, whole = " and ".join(f"`{a.name}`" for a in axes), f"the {axes[0].splits}"
-            problems.add("PP303", f"{listed} both split {whole}", help=f"one axis splits {whole}; let the others split something else")
+def _one_pipeline(program: Program, problems: Problems) -> None:
+    """Layers lie in stages of one pipeline: two would need two kinds of parts."""
+    _one_axis([a for a in program.axes if a.splits.stages], program, problems)
+
+
+def _one_hidden_axis(program: Program, problems: Problems) -> None:
+    """Slices of the hidden dimension lie on one axis: two would need two kinds of parts. Blocks say which of theirs lie on which."""
+    _one_axis([a for a in program.axes if a.splits.matrices], program, problems)
+
+
+def _one_axis(axes: list[Axis], program: Program, problems: Problems) -> None:
+    if len(axes) > 1 and not program.tensors:
+        listed, whole = " and ".join(f"`{a.name}`" for a in axes), f"the {axes[0].splits}"
+        problems.add("PP303", f"{listed} both split {whole}", help=f"one axis splits {whole}; let the others split something else")
 
 
 def _stages_have_their_layers(program: Program, problems: Problems) -> None:
@@ -559,7 +571,8 @@ def _one_limit(program: Program, problems: Problems) -> None:
 RULES: tuple[Rule, ...] = (
     Rule(code="PP302", demands="a program has at least one statement", check=_not_empty, whole=True),
     Rule(code="PP305", demands="axes are axes of the mesh", check=_known_axes),
-    Rule(code="PP303", demands="one axis splits the layers, and one the hidden dimension", check=_one_axis_each),
+    Rule(code="PP303", demands="one axis splits the layers", check=_one_pipeline),
+    Rule(code="PP303", demands="one axis splits the hidden dimension of the step's own layers", check=_one_hidden_axis, layers=True),
     Rule(code="PP303", demands="a stage has the layers that it computes", check=_stages_have_their_layers),
     Rule(code="PP305", demands="an operation names an axis once, its factors included", check=_axes_once),
     Rule(code="PP304", demands="operations are called as the table says", check=_as_in_table),

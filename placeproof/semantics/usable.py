@@ -10,7 +10,7 @@ from placeproof.core.diagnostics import Diagnostic, InputError, Place
 from placeproof.core.mesh import Axis
 from placeproof.core.modes import Mode, Share
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, MODEL_STATES, OPTIMIZER, PARAMETERS, STATES, State
-from placeproof.core.strategy import EXPERT, MATRIX, OUTER, Strategy
+from placeproof.core.strategy import EXPERT, INNER, MATRIX, OUTER, Strategy
 from placeproof.semantics.scheduled import problems as unscheduled
 
 
@@ -113,11 +113,14 @@ def _needs_met(strategy: Strategy) -> Iterator[Diagnostic]:
 
 
 def _one_axis_each(strategy: Strategy) -> Iterator[Diagnostic]:
-    for axes in ([a for a in strategy.axes if a.splits.matrices], [a for a in strategy.axes if a.splits.stages]):
+    stages = [a for a in strategy.axes if a.splits.stages]
+    for axes in (*_alike_to_experts(strategy), stages):
         if len(axes) > 1:
             shown = " and ".join(f"`{a.name}`" for a in axes)
             message = f"{shown} both split the {axes[0].splits}; one axis can be lowered"
-            yield _bad(message, "merge them into one axis of the product of their degrees")
+            apart = f"; or let experts lie over one of them: `ep({axes[-1].name})`" if axes is not stages and strategy.experts else ""
+            yield _bad(message, f"merge them into one axis of the product of their degrees{apart}")
+    yield from _hidden_axes_agree(strategy)
     for axis in strategy.axes:
         if axis.splits.called:
             message = f"axis `{axis.name}` splits blocks, and a strategy has none of its own"
@@ -128,6 +131,38 @@ def _one_axis_each(strategy: Strategy) -> Iterator[Diagnostic]:
         if axis.splits.tokens and strategy.schedule.attention is None:
             message = f"axis `{axis.name}` splits the sequence, and nothing says how attention reaches the other devices' tokens"
             yield _bad(message, f"compose it with `cp({axis.name})`, whose `attention` is ring, gather or ulysses")
+
+
+def _alike_to_experts(strategy: Strategy) -> tuple[list[Axis], ...]:
+    """The axes that split the hidden dimension, those together on which experts lie alike: over its devices, split, or whole."""
+    alike: dict[tuple[bool, bool], list[Axis]] = {}
+    for axis in (a for a in strategy.axes if a.splits.matrices):
+        apart = axis.name in strategy.experts
+        split = not apart and (not strategy.experts or strategy.mode(PARAMETERS, axis.name, EXPERT).split)
+        alike.setdefault((apart, split), []).append(axis)
+    return tuple(alike.values())
+
+
+def _hidden_axes_agree(strategy: Strategy) -> Iterator[Diagnostic]:
+    """To all that is no expert, several axes that split the hidden dimension are one."""
+    axes, named = [a.name for a in strategy.axes if a.splits.matrices], strategy.schedule.experts
+    if named not in (None, "split", "whole") and (named not in axes or named in strategy.experts):
+        why = "over which experts lie themselves" if named in strategy.experts else "which is no axis that splits the hidden dimension"
+        message = f"experts are to be split over `{named}`, {why}"
+        yield _bad(message, "`experts`: split, whole, or the one axis of tensor parallelism over which experts are split", code="PP104")
+    elif named in axes and not strategy.experts:
+        yield _bad(f"experts are to be split over `{named}` alone, and they lie over no axis", "compose it with `ep`", code="PP104")
+    for group in (INNER, OUTER):
+        modes = {name: strategy.mode(ACTIVATIONS, name, group) for name in axes}
+        if len({*modes.values()}) > 1:
+            shown = ", ".join(f"`{mode}` on `{name}`" for name, mode in modes.items())
+            message = f"activations lie {shown}, which together split the hidden dimension: that is not lowered"
+            yield _bad(message, f"place them alike: with `sp`, as `{' * '.join(f'sp(tp={name})' for name in axes)}`")
+        elif len(axes) > 1 and modes[axes[0]].gathers:
+            yield _bad(
+                f"activations lie `{modes[axes[0]]}` on {' and '.join(f'`{name}`' for name in axes)}: that is not lowered",
+                "leave `zero_r` out",
+            )
 
 
 def _experts_lie(strategy: Strategy) -> Iterator[Diagnostic]:
@@ -230,7 +265,7 @@ RULES: tuple[Usability, ...] = (
     Usability(code="PP121", demands="a device updates the part that it computes with", check=_compute_axes_agree),
     Usability(code="PP120", demands="activations stay with their samples and layers", check=_activations_lie),
     Usability(code="PP108", demands="what a strategy builds on is there", check=_needs_met),
-    Usability(code="PP122", demands="one axis splits the hidden dimension, one the layers", check=_one_axis_each),
+    Usability(code="PP122", demands="one axis splits the layers, one the hidden dimension, or experts differ", check=_one_axis_each),
     Usability(code="PP122", demands="experts lie where devices have tokens of their own", check=_experts_lie),
     Usability(code="PP122", demands="groups differ where the computation is split", check=_groups_differ_by_computation),
     Usability(code="PP103", demands="sub-groups divide their axis", check=_sub_groups_divide),

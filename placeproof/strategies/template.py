@@ -58,7 +58,8 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """What a strategy file says. Call it with degrees and options to get a :class:`Strategy`.
+    """What a strategy file says. Call it with degrees and options to get a :class:`Strategy`. An axis takes a degree or another name; both,
+    if the degree is given by place: ``tp(2, tp=etp)``.
 
     ``positional`` names what positional arguments set, in order: axes (their degrees) or options.
     """
@@ -113,13 +114,18 @@ class Template:
         spots: dict[str, Place | None] = {}
         for position, (name, value) in enumerate(zip(self.positional, args, strict=False)):
             given[name], spots[name] = value, where.get(position)
+        called: dict[str, str] = {}
         for name, value in options.items():
+            if is_count(given.get(name)) and isinstance(value, str) and self._option(name) is None:  # its degree by place, and its name
+                if self._accepts(name, value, where.get(name), problems):
+                    called[name] = value
+                continue
             if name in given:
                 problems.add("PP104", f"`{name}` is given twice", place=where.get(name))
             given[name], spots[name] = value, where.get(name)
         given = {n: value if (option := self._option(n)) is None else option.meant(value) for n, value in given.items()}
         checked = {n: v for n, v in given.items() if self._accepts(n, v, spots[n], problems)}
-        return self._build(checked, given)
+        return self._build(checked, given, called)
 
     def signature(self) -> str:
         """How the strategy is written, with everything it takes."""
@@ -155,7 +161,7 @@ class Template:
         problems.add("PP104", f"`{self.name}` has no option `{name}`", place=place, help=suggestion(name, known) or self.signature())
         return False
 
-    def _build(self, given: Mapping[str, Value], written: Mapping[str, Value]) -> Strategy:
+    def _build(self, given: Mapping[str, Value], written: Mapping[str, Value], named: Mapping[str, str]) -> Strategy:
         settings: dict[str, Value] = {}
         inner: dict[str, int | str] = {}
         for option in self.options:
@@ -166,9 +172,9 @@ class Template:
             if option.inner_of and not isinstance(value, bool):
                 inner[option.inner_of] = value
         schedule = replace(self.schedule, **settings)  # type: ignore[arg-type]
-        axes = tuple(self._axis(a, given.get(a.name), inner.get(a.name)) for a in self.axes)
+        axes = tuple(self._axis(a, given.get(a.name), inner.get(a.name), named.get(a.name)) for a in self.axes)
         called = {a.name: renamed.name for a, renamed in zip(self.axes, axes, strict=True)}
-        expression = self._expression(written)
+        expression = self._expression(written, named)
         return Strategy(
             parts=(expression,),
             axes=tuple(sorted(axes, key=axis_order)),
@@ -182,19 +188,19 @@ class Template:
         )
 
     @staticmethod
-    def _axis(axis: Axis, degree: Value | None, inner: int | str | None) -> Axis:
+    def _axis(axis: Axis, degree: Value | None, inner: int | str | None, named: str | None) -> Axis:
         fixed = degree if isinstance(degree, int) else axis.degree
-        name = degree if isinstance(degree, str) else axis.name
+        name = named or (degree if isinstance(degree, str) else axis.name)
         return replace(axis, name=name, degree=fixed, inner=inner if inner is not None else axis.inner)
 
-    def _expression(self, written: Mapping[str, Value]) -> str:
+    def _expression(self, written: Mapping[str, Value], named: Mapping[str, str]) -> str:
         leading = []
         for name in self.positional:
             if name not in written:
                 break
             leading.append(name)
         parts = [_shown(written[n]) for n in leading]
-        parts += [f"{n}={_shown(v)}" for n, v in sorted(written.items()) if n not in leading]
+        parts += [f"{n}={_shown(v)}" for n, v in sorted([*(w for w in written.items() if w[0] not in leading), *named.items()])]
         return f"{self.name}({', '.join(parts)})" if parts else self.name
 
 

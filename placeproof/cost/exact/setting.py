@@ -71,7 +71,7 @@ class Setting:
     @cached_property
     def program(self) -> Program:
         """The step program; its layers are calls of blocks, which profiles say."""
-        return lower(self.strategy, linked=True, sums=())
+        return lower(self.strategy, linked=True, sums={})
 
     @cached_property
     def widths(self) -> Widths:

@@ -270,7 +270,8 @@ def synchronised(stage: Stage, shares: Sequence[ParameterShare], linked: Linked)
     gradients = [(share, message) for share, message in states if message.about == "gradients"]
     summed = [(share, message) for share, message in gradients if set(message.axes) & inside and TIED not in message.groups]
     yield from (_of_tied(share, message) for share, message in tied if share.tied != 0)
-    yield from _summed(stage, summed)
+    for axes in dict.fromkeys(message.axes for _, message in summed):
+        yield from _summed(stage, [(share, message) for share, message in summed if message.axes == axes])
     layers = _layers(stage)
     for share, message in every:
         if (share, message) in summed or (share, message) in tied:
@@ -313,7 +314,7 @@ def _of_tied(share: ParameterShare, message: StateMessage) -> Transfer:
 
 
 def _summed(stage: Stage, summed: Sequence[tuple[ParameterShare, StateMessage]]) -> Iterator[Transfer]:
-    """Sums over the axis that splits the hidden dimension, as one."""
+    """Sums over axes that split the hidden dimension, as one."""
     import sympy
 
     size = sympy.Add(*(share.of_sums(message.size) for share, message in summed))

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from placeproof.core.mesh import Axis
 from placeproof.core.states import ACTIVATIONS, STATES
 from placeproof.core.strategy import DENSE, EXPERT, INNER, MATRIX, NEUTRAL, NORM, OUTER, SCHEDULE_FIELDS, Strategy
+from placeproof.importers.writing.facts import step
 from placeproof.programs import render
-from placeproof.semantics.lower import lower
 
 #: Fields of the schedule by the words of strategies that set them, where these are others.
 _WORDS = {
@@ -97,4 +97,4 @@ def _states(wanted: Strategy, read: Strategy) -> Iterator[str]:
 
 
 def _step(strategy: Strategy) -> str:
-    return render(replace(lower(strategy), name=""))
+    return render(replace(step(strategy), name=""))

@@ -1,7 +1,8 @@
 """What a strategy says, as facts that formulas of ``writing.toml`` speak of. Placements are asked, and no strategy's name.
 
 ``tp``, ``pp``, ``cp``, ``ep``: devices that split matrices, layers, sequences, and of those with whole samples that share experts;
-``expert_devices``: all that do; ``rep``, ``shard``: data-parallel devices with copies of the optimizer state and with parts of it; ``dp``:
+``expert_devices``: all that do; ``etp``: devices that an expert is split over;
+``rep``, ``shard``: data-parallel devices with copies of the optimizer state and with parts of it; ``dp``:
 both; 1 where there is no such axis; ``world``: all devices. ``parameters``,
 ``optimizer``, ``gradients``: modes on the axes of samples, those of parts where some hold parts. ``sp``: activations are split outside of
 parallel regions, ``saved``: so are checkpoints. ``m``: micro-batches, ``loops``: whether the strategy has them. ``precision``: its name,
@@ -17,10 +18,12 @@ from fractions import Fraction
 from math import prod
 
 from placeproof.core.mesh import Axis, axis_order
-from placeproof.core.states import MODEL_STATES, OPTIMIZER
-from placeproof.core.strategy import DENSE, NEUTRAL, SCHEDULE_FIELDS, SYMBOLIC, Strategy
+from placeproof.core.states import MODEL_STATES, OPTIMIZER, PARAMETERS
+from placeproof.core.strategy import DENSE, EXPERT, NEUTRAL, SCHEDULE_FIELDS, SYMBOLIC, Strategy
 from placeproof.core.symbols import SYMBOLS
 from placeproof.framework_rules.formula import Fact
+from placeproof.programs import Program
+from placeproof.semantics.lower import lower
 from placeproof.semantics.lower.facts import Facts
 
 
@@ -31,14 +34,17 @@ def facts(strategy: Strategy, numbers: Mapping[str, Fraction], precision: str | 
     copies = [a for a in asked.samples if a not in parts]
     data = {kind: [a for a in names if _is_data(strategy.axis(a), asked.experts)] for kind, names in (("rep", copies), ("shard", parts))}
     degrees = {name: _degree(strategy, [axis] if axis else []) for name, axis in _axes(strategy, asked).items()}
+    degrees["tp"] = _degree(strategy, [*asked.hidden])
+    split = [a for a in asked.hidden if a not in asked.experts and strategy.mode(PARAMETERS, a, EXPERT).split]
     degrees |= {kind: _degree(strategy, names) for kind, names in data.items()}
     placed = next(iter((*data["shard"], *parts, *asked.samples)), None)
     return {
         **dict.fromkeys(SYMBOLS),
         **{name: int(value) for name, value in numbers.items() if value.denominator == 1},
         **{name: _said(getattr(strategy.schedule, name), name) for name in SCHEDULE_FIELDS},
-        **({"experts": "whole"} if asked.hidden in asked.experts else {}),
+        **({"experts": "split" if split else "whole"} if asked.hidden and asked.experts else {}),
         **degrees,
+        "etp": _degree(strategy, split) if asked.experts else degrees["tp"],
         "expert_devices": _degree(strategy, [*asked.experts]),
         **{str(state): "R" if placed is None else str(strategy.mode(state, placed, DENSE)) for state in MODEL_STATES},
         "dp": degrees["rep"] * degrees["shard"],
@@ -52,6 +58,11 @@ def facts(strategy: Strategy, numbers: Mapping[str, Fraction], precision: str | 
     }
 
 
+def step(strategy: Strategy) -> Program:
+    """The step of a strategy; where several axes split the hidden dimension, one whose layers are a model's."""
+    return lower(strategy, linked=len(Facts(strategy).hidden) > 1)
+
+
 def _said(value: Fact, name: str) -> Fact:
     return NEUTRAL.get(name) if value is None else value  # type: ignore[return-value]
 
@@ -60,7 +71,8 @@ def _axes(strategy: Strategy, asked: Facts) -> dict[str, str | None]:
     """The axes that configurations know, by the names that they give them."""
     tokens = next((a.name for a in strategy.axes if a.splits.tokens), None)
     samples = next((a for a in asked.experts if strategy.axis(a).splits.batch), None)
-    return {"tp": asked.hidden, "pp": asked.stages, "cp": tokens, "ep": samples}
+    hidden = next((a for a in asked.hidden if a in asked.experts), next(iter(asked.hidden), None))
+    return {"tp": hidden, "pp": asked.stages, "cp": tokens, "ep": samples}
 
 
 def _is_data(axis: Axis, experts: tuple[str, ...]) -> bool:

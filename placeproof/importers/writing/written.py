@@ -18,10 +18,9 @@ from placeproof.importers.imported import Imported, Role
 from placeproof.importers.settings import settings
 from placeproof.importers.systems import SYSTEMS, read_config
 from placeproof.importers.writing.differences import differences
-from placeproof.importers.writing.facts import facts, fixed, usual
+from placeproof.importers.writing.facts import facts, fixed, step, usual
 from placeproof.importers.writing.table import WRITTEN, Remark, Way, writing
 from placeproof.importers.writing.texts import commented, render_settings
-from placeproof.semantics.lower import lower
 
 #: Kinds of settings that are written with a point.
 _WITH_A_POINT = {"number", "amount", "positive", "fraction"}
@@ -81,7 +80,7 @@ def write(strategy: Strategy, system: str, asked: Asked) -> Written:
         refuse("PP501", f"configurations of `{system}` are not written", hint or "one of " + ", ".join(WRITTEN))
     wanted = fixed(strategy, asked.numbers)
     _require_numbers(strategy, wanted)
-    lower(wanted)  # what no device can use has its own error
+    step(wanted)  # what no device can use has its own error
     wanted, asked = usual(wanted), replace(asked, numbers=_of_no_degree(asked.numbers))
     attempts = _attempts(wanted, system, asked)
     good = min((one for one in attempts if not one.lines), key=lambda one: one.apart(asked), default=None)

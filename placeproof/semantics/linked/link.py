@@ -8,11 +8,12 @@ it sees.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from placeproof.core.diagnostics import InputError, refuse
+from placeproof.core.states import PARAMETERS
 from placeproof.core.strategy import (
     ADAPTER,
     ADAPTER_SUMS,
@@ -35,6 +36,7 @@ from placeproof.models.expressions import Amount, Expression, expression
 from placeproof.models.family import ROUTER
 from placeproof.models.freezing import PARTS, TRAINED, frozen
 from placeproof.models.programs import factors, rows_reached, weights
+from placeproof.programs import Program
 from placeproof.programs.ir import Tensor
 from placeproof.semantics.blocks import Plan, combined, context_parallel, expert_parallel, lower_block, tensor_parallel
 from placeproof.semantics.linked.claims import left_partial, partial
@@ -66,15 +68,7 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
     tied = tuple(w for w in shared_by_segments(model.shared, model.segments) if pipeline and w not in untrained)
     facts, plan = Facts(strategy), plan_of(strategy)
     lowered = {b.name: _lowered(b, plan) for b in {b.name: b for s in model.segments for b in s.blocks}.values()}
-    weights_of = {(_kind(b, w.name, facts, tied), w.name in _summed(b, facts), _cut(w, facts)) for b in lowered.values() for w in b.weights}
-    found = (MATRIX_SUMS, NORM, EXPERT, EXPERT_COPIES, TIED, ADAPTER_SUMS)
-    sums = (g for g in found if any(kind == g and summed for kind, summed, _ in weights_of))
-    alike = (*found, MATRIX_COPIES, COPIES)
-    copies = (g for g in alike if any(kind == g and not cut for kind, _, cut in weights_of))
-    vectors = any(kind == ELEMENTWISE for kind, _, _ in weights_of)
-    if facts.hidden is not None and keeps.clip and (ADAPTER, False, False) in weights_of:
-        refuse("PP122", f"the norm of adapters that every device of `{facts.hidden}` has whole is not lowered", help="leave `clip` out")
-    step = lower(strategy, linked=True, tied=bool(tied), sums=tuple(sums), copies=tuple(copies), vectors=vectors)
+    step = _step(strategy, lowered, facts, tied)
     made = {name: replace(block, program=replace(block.program, axes=splitting(step))) for name, block in lowered.items()}
     for block in made.values():
         _require_sums(block, facts)
@@ -96,6 +90,21 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
         layers=None if layers is None else tuple(layers),
         ring=tuple(a.name for a in strategy.axes if a.splits.tokens and strategy.schedule.attention == "ring"),
     )
+
+
+def _step(strategy: Strategy, lowered: Mapping[str, Block], facts: Facts, tied: Sequence[str]) -> Program:
+    """The step beside blocks that lie on the mesh."""
+    weights_of = {(_kind(b, w.name, facts, tied), _sums(b, w.name, facts), _copied(w, facts)) for b in lowered.values() for w in b.weights}
+    found = (MATRIX_SUMS, NORM, EXPERT, EXPERT_COPIES, TIED, ADAPTER_SUMS)
+    sums = _alike(found, ((group, axes) for group, axes, _ in weights_of))
+    copies = _alike((*found, MATRIX_COPIES, COPIES), ((group, axes) for group, _, axes in weights_of))
+    if EXPERT in sums and EXPERT_COPIES in sums:
+        message = f"gradients of experts' biases are summed over other axes than those of their matrices over `{sums[EXPERT][0]}`"
+        refuse("PP122", f"{message}: that is not lowered", help=f"let experts lie over it, too: `ep({sums[EXPERT][0]})`")
+    vectors = any(kind == ELEMENTWISE for kind, _, _ in weights_of)
+    if facts.hidden and strategy.schedule.clip and any(kind == ADAPTER and not summed and copied for kind, summed, copied in weights_of):
+        refuse("PP122", f"the norm of adapters that every device of `{facts.hidden[0]}` has whole is not lowered", help="leave `clip` out")
+    return lower(strategy, linked=True, tied=bool(tied), sums=sums, copies=copies, vectors=vectors)
 
 
 def as_linked(model: Model, linked: Linked) -> Model:
@@ -143,7 +152,7 @@ def plan_of(strategy: Strategy) -> Plan:
     facts = Facts(strategy)
     for axis in strategy.axes:
         if axis.splits.matrices:
-            experts: Literal["split", "whole", "apart"] = "whole" if facts.whole_experts else "split"
+            experts: Literal["split", "whole", "apart"] = "split" if _splits_experts(strategy, axis.name) else "whole"
             experts = "apart" if axis.name in facts.experts else experts
             plans.append(tensor_parallel(axis.name, axis.degree, sequence=facts.sequence_parallel, experts=experts))
         elif axis.splits.tokens:
@@ -159,19 +168,35 @@ def _require_experts(model: Model, strategy: Strategy) -> None:
     if facts.experts and strategy.schedule.layers is not None:
         message = f"experts of some layers are trained, those of others are not, and all lie over `{facts.experts[0]}`: that is not lowered"
         refuse("PP122", message, help="leave `ep` out, or `layers`")
-    axes, tokens = facts.experts, [a for a in facts.experts if strategy.axis(a).splits.tokens]
-    if tokens and facts.sequence_parallel and facts.hidden not in axes:
-        message = (
-            f"tokens that `{tokens[0]}` splits lie in parts over `{facts.hidden}`, too: to send them to experts over `{tokens[0]}` alone"
-        )
-        help = f"let experts lie over `{facts.hidden}`, too: `ep({facts.hidden})`; or over devices that have other samples"
-        refuse("PP122", f"{message} is not lowered for blocks", help=help)
+    axes = facts.experts
+    _require_tokens(strategy, facts)
     if not axes or any(group == EXPERT for s in model.segments for b in s.blocks for group in b.groups.values()):
         return
     message = f"axis `{axes[0]}` of `{strategy.name}` spreads experts over devices, and {model.name} has none"
     help = "leave `ep` out, or take a model with experts: mixtral-8x7b, deepseek-v3"
     note = "the same rule in frameworks: megatron-31 (`placeproof explain megatron-31`)"
     refuse("PP104", message, help=help, notes=(note,))
+
+
+def _require_tokens(strategy: Strategy, facts: Facts) -> None:
+    """Raise InputError where tokens would be sent to experts, or gathered for them, over an axis of which others split each part."""
+    inside = [a.name for a in strategy.axes if a.splits.tokens or (a.name in facts.hidden and facts.sequence_parallel)]
+    kinds = {a: 0 if a in facts.experts else 1 if a in facts.hidden and _splits_experts(strategy, a) else 2 for a in inside}
+    pairs = [(outer, other) for number, outer in enumerate(inside) for other in inside[number + 1 :] if kinds[outer] < kinds[other]]
+    if not facts.experts or not pairs:
+        return
+    (outer, other), *_ = pairs
+    message = f"tokens that `{outer}` splits lie in parts over `{other}`, too"
+    what = "send them to" if outer in facts.experts else "gather them for"
+    help = f"let experts lie over `{other}`, too: `ep({other})`; or over devices that have other samples"
+    if outer in facts.hidden:
+        help = f"axes of tensor parallelism lie in the order of their names: call `{outer}` by one that comes behind `{other}`"
+    refuse("PP122", f"{message}: to {what} experts over `{outer}` alone is not lowered for blocks", help=help)
+
+
+def _splits_experts(strategy: Strategy, axis: str) -> bool:
+    """Whether each expert is split over an axis that splits the hidden dimension."""
+    return not strategy.experts or strategy.mode(PARAMETERS, axis, EXPERT).split
 
 
 def _lowered(block: Block, plan: Plan) -> Block:
@@ -213,10 +238,28 @@ def said(amount: Amount) -> Expression:
     return expression(ast.unparse(ast.parse(text)))
 
 
-def _summed(block: Block, facts: Facts) -> set[str]:
-    """The weights of which each device of the hidden axis finds a part of the gradient."""
-    sums = partial(block.program)
-    return {w.name for w in block.weights if facts.hidden in sums.get(w.name, ())}
+def _sums(block: Block, weight: str, facts: Facts) -> tuple[str, ...]:
+    """The hidden axes of which each device finds a part of the gradient of a weight."""
+    sums = partial(block.program).get(weight, ())
+    return tuple(axis for axis in facts.hidden if axis in sums)
+
+
+def _alike(groups: Iterable[str], said: Iterable[tuple[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
+    """Those of some groups of which weights are sums, or copies, over hidden axes, with these axes.
+
+    Raises InputError where weights of one group differ in the axes.
+    """
+    every = sorted({one for one in said if one[1]})
+    alike: dict[str, tuple[str, ...]] = {}
+    for group in groups:
+        ways = [axes for of, axes in every if of == group]
+        if len(ways) > 1:
+            first, other, *_ = (" and ".join(f"`{axis}`" for axis in axes) for axes in ways)
+            message = f"weights of the group `{group}` lie, or are summed, alike over {first}, and others over {other}: that is not lowered"
+            refuse("PP122", message, help="merge the axes of tensor parallelism into one")
+        if ways:
+            alike[group] = ways[0]
+    return alike
 
 
 def _kind(block: Block, weight: str, facts: Facts, tied: Sequence[str]) -> str:
@@ -225,14 +268,16 @@ def _kind(block: Block, weight: str, facts: Facts, tied: Sequence[str]) -> str:
     matrices, the last is that of matrices in parts."""
     if facts.strategy.schedule.train == "adapters":
         if block.groups[weight] == ADAPTER:
-            return ADAPTER_SUMS if weight in _summed(block, facts) else ADAPTER
+            return ADAPTER_SUMS if _sums(block, weight, facts) else ADAPTER
         return EXPERT if block.groups[weight] == EXPERT and facts.experts else ""
     if weight in block.frozen:
         return FROZEN
-    copied = facts.hidden is not None and not any(w.name == weight and _cut(w, facts) for w in block.weights)
+    expert = block.groups[weight] == EXPERT
+    own = {a for a in facts.hidden if not expert or (a not in facts.experts and _splits_experts(facts.strategy, a))}
+    copied = bool(own) and any(w.name == weight and own <= {*_copied(w, facts)} for w in block.weights)
     if weight in tied:
         return TIED
-    summed, whole = weight in _summed(block, facts), facts.matrices_apart
+    summed, whole = bool(_sums(block, weight, facts)), facts.matrices_apart
     if block.groups[weight] == EXPERT and facts.experts:
         return EXPERT_COPIES if copied and facts.split_experts and (summed or facts.strategy.schedule.clip) else EXPERT
     if whole and _in_matrices(block, weight, facts):
@@ -253,9 +298,13 @@ def _require_matrices(model: Model, strategy: Strategy) -> None:
     axis of which something is no matrix."""
     keeps, facts = strategy.schedule, Facts(strategy)
     hidden = facts.hidden
-    if facts.whole_update and keeps.train == "adapters" and hidden is not None:
-        message = f"which adapters lie in parts on `{hidden}`, to be gathered for an update of whole matrices, is not lowered"
-        refuse("PP122", message, help=f"leave `{hidden}` out, or `muon`")
+    if facts.whole_update and len(hidden) > 1:
+        shown = " and ".join(f"`{axis}`" for axis in hidden)
+        message = f"which matrices lie in parts on {shown}, to be brought together for an update of whole ones, is not lowered"
+        refuse("PP122", message, help="merge the axes of tensor parallelism into one, or update element by element")
+    if facts.whole_update and keeps.train == "adapters" and hidden:
+        message = f"which adapters lie in parts on `{hidden[0]}`, to be gathered for an update of whole matrices, is not lowered"
+        refuse("PP122", message, help=f"leave `{hidden[0]}` out, or `muon`")
     if not facts.matrices_apart or keeps.train == "adapters" or not strategy.experts:
         return
     for block in (b for s in model.segments for b in s.blocks):
@@ -264,9 +313,10 @@ def _require_matrices(model: Model, strategy: Strategy) -> None:
             refuse("PP122", f"{message}: to update it element by element is not lowered", help="leave `ep` out")
 
 
-def _cut(weight: Tensor, facts: Facts) -> bool:
-    """Whether a weight lies in parts over the hidden axis."""
-    return any(axis == facts.hidden for axis, _ in weight.split)
+def _copied(weight: Tensor, facts: Facts) -> tuple[str, ...]:
+    """The hidden axes of which each device has all of a weight."""
+    cut = {axis for axis, _ in weight.split}
+    return tuple(axis for axis in facts.hidden if axis not in cut)
 
 
 def _members(group: str, blocks: Iterable[Block], facts: Facts, tied: Sequence[str]) -> Iterator[tuple[str, str]]:

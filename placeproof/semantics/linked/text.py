@@ -179,7 +179,7 @@ class _Reader:
         self.problems.add("PP311", message, place=place, help=help)
 
     def linked(self) -> Linked:
-        step = read("\n".join(self.step_lines) + "\n", source=self.source)
+        step = read("\n".join(self.step_lines) + "\n", source=self.source, linked=True)
         stack = self._only("stack")
         blocks: dict[str, Block] = {}
         with self.problems.collecting():
@@ -300,7 +300,8 @@ class _Reader:
         """A block, with its lines where they stand."""
         kinds: dict[str, str] = {}
         body = [""] * (node.end_lineno or node.lineno)
-        body[0] = f"program({_quoted(node.name)}); mesh({', '.join(a.name for a in axes)})"
+        split = f"; splits({', '.join(f'{a.name}={_quoted(a.splits.name)}' for a in axes)})" if axes else ""
+        body[0] = f"program({_quoted(node.name)}); mesh({', '.join(a.name for a in axes)}){split}"
         for stmt in node.body:
             if isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Call) and getattr(stmt.value.func, "id", "") == "weights":
                 kinds |= self._kinds(stmt.value)

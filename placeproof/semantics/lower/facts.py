@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import product
 
@@ -35,14 +36,14 @@ from placeproof.core.strategy import (
 class Facts:
     """Axes by what they ask of a step. ``linked``: of one whose layers are calls of blocks, which say themselves how axes split them.
     ``tied``: of a model with weights that the first and the last stage share; ``sums``: groups with gradients that its blocks leave as sums
-    over the hidden axis. ``copies``: groups of which each device of the hidden axis has all, as its blocks say; ``vectors``: whether
-    its blocks have weights of the group of what is no matrix to an update of whole matrices."""
+    over axes which split the hidden dimension, with these. ``copies``: groups of which each device of such axes has all, as its blocks say,
+    with these; ``vectors``: whether its blocks have weights of the group of what is no matrix to an update of whole matrices."""
 
     strategy: Strategy
     linked: bool = False
     tied: bool = False
-    sums: tuple[str, ...] | None = None
-    copies: tuple[str, ...] = ()
+    sums: Mapping[str, tuple[str, ...]] | None = None
+    copies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     vectors: bool = True
 
     def modes(self, state: State, group: str | None = None) -> tuple[tuple[str, Mode], ...]:
@@ -65,14 +66,14 @@ class Facts:
         return tuple(a for a in self.samples if not (self.linked and (a in self.experts or self.strategy.axis(a).splits.tokens)))
 
     @cached_property
-    def hidden(self) -> str | None:
-        """The axis that splits the hidden dimension."""
-        return next((a.name for a in self.strategy.axes if a.splits.matrices), None)
+    def hidden(self) -> tuple[str, ...]:
+        """The axes that split the hidden dimension: several where experts lie otherwise on each."""
+        return tuple(a.name for a in self.strategy.axes if a.splits.matrices)
 
     @property
     def cut(self) -> str | None:
         """The axis that splits the hidden dimension of the layers that the step itself writes out."""
-        return None if self.linked else self.hidden
+        return None if self.linked else next(iter(self.hidden), None)
 
     @cached_property
     def stages(self) -> str | None:
@@ -96,23 +97,27 @@ class Facts:
 
     @cached_property
     def whole_experts(self) -> bool:
-        """Whether no expert is split over the hidden axis: it computes with the tokens that a device has, as norms do."""
-        apart = self.hidden in self.experts
-        return bool(self.experts) and self.hidden is not None and (apart or not self.strategy.mode(PARAMETERS, self.hidden, EXPERT).split)
+        """Whether no expert is split over a hidden axis: it computes with the tokens that a device has, as norms do."""
+        return bool(self.experts) and bool(self.hidden) and not self.split_experts
 
     @cached_property
     def split_experts(self) -> bool:
-        """Whether what experts make is a partial sum over the hidden axis, as what other matrices make."""
-        return bool(self.experts) and self.hidden is not None and not self.whole_experts
+        """Whether what experts make is a partial sum over a hidden axis, as what other matrices make."""
+        split = [a for a in self.hidden if a not in self.experts and self.strategy.mode(PARAMETERS, a, EXPERT).split]
+        return bool(self.experts) and bool(split)
 
     @cached_property
     def summed_with_norms(self) -> tuple[str, ...]:
-        """Groups of which each device of the hidden axis finds a part of the gradient: that of its own tokens."""
+        """Groups of which each device of a hidden axis finds a part of the gradient: that of its own tokens."""
         if self.sums is not None:
-            return self.sums
+            return tuple(self.sums)
         if not self.sequence_parallel:
             return ()
-        return (NORM, EXPERT) if self.whole_experts and self.hidden not in self.experts else (NORM,)
+        return (NORM, EXPERT) if self.whole_experts and not {*self.hidden} & {*self.experts} else (NORM,)
+
+    def summed_over(self, group: str) -> tuple[str, ...]:
+        """The hidden axes of which each device finds a part of the gradient of such a group."""
+        return self.hidden if self.sums is None else self.sums[group]
 
     @cached_property
     def gather(self) -> tuple[str, ...]:
@@ -186,15 +191,16 @@ class Facts:
         if group in self.frozen or not (self.in_matrices(group) or self.norms_of_vectors):
             return ()
         parts = [a for a in self.among(self.optimizer_parts, group) if a not in self.whole_parts]
-        cut = () if self.hidden is None or group in (MATRIX_COPIES, MATRIX_SUMS, NORM, COPIES) else self.among((self.hidden,), group)
+        cut = () if group in (MATRIX_COPIES, MATRIX_SUMS, NORM, COPIES) else self.among(self.hidden, group)
         return (*parts, *(axis for axis in cut if group == ELEMENTWISE or dict(self.modes(OPTIMIZER, group))[axis].split))
 
     def cut_axes(self, group: str | None) -> tuple[str, ...]:
         """The axes along which each device has other elements of the gradients that the update reads, of a group."""
         samples, axes = self.among(self.samples, group), []
         for axis in (a.name for a in self.strategy.axes):
-            if axis == self.hidden:
-                split = group not in self.copies if self.linked else dict(self.modes(GRADIENTS, group))[axis].split
+            if axis in self.hidden:
+                copied = axis in self.copies.get(group or "", ())
+                split = not copied if self.linked else dict(self.modes(GRADIENTS, group))[axis].split
             else:
                 split = (axis in samples and self.read_in_parts(axis)) or axis == self.stages or (axis in self.experts and group in EXPERTS)
             axes += [axis] if split else []
@@ -207,22 +213,22 @@ class Facts:
 
     @cached_property
     def _outer(self) -> Mode | None:
-        """How activations outside parallel regions lie on the hidden axis."""
-        return None if self.hidden is None else self.strategy.mode(ACTIVATIONS, self.hidden, OUTER)
+        """How activations outside parallel regions lie on the hidden axes, on all of them alike."""
+        return self.strategy.mode(ACTIVATIONS, self.hidden[0], OUTER) if self.hidden else None
 
     @cached_property
     def sequence_parallel(self) -> bool:
-        """Whether activations outside parallel regions are split over the hidden axis."""
+        """Whether activations outside parallel regions are split over the hidden axes."""
         return self._outer is not None and self._outer.stays_split
 
     @cached_property
     def norms_each(self) -> bool:
-        """Whether gradients of norms are summed over the hidden axis as they are produced."""
+        """Whether gradients of norms are summed over the hidden axes as they are produced."""
         return bool(self.summed_with_norms) and self.strategy.schedule.norms == "each"
 
     @cached_property
     def split_checkpoints(self) -> bool:
-        """Whether activation checkpoints are split over the hidden axis and gathered when used."""
+        """Whether activation checkpoints are split over the hidden axes and gathered when used."""
         return self._outer is not None and self._outer.gathers
 
     @cached_property
@@ -268,7 +274,7 @@ class Facts:
             named = (MATRIX_SUMS in self.summed_with_norms, MATRIX_COPIES in self.copies, self.vectors, NORM in self.summed_with_norms)
             own = zip((MATRIX_SUMS, MATRIX_COPIES, ELEMENTWISE, NORM), named, strict=True)
             return (MATRIX, *(group for group, there in own if there), *apart)
-        beside = self.hidden is not None or whole
+        beside = bool(self.hidden) or whole
         if beside and not adapters and (NORM in self.summed_with_norms or not self.linked):
             return (MATRIX, NORM, *apart)
         if adapters:

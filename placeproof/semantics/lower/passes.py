@@ -164,7 +164,7 @@ class Passes:
         f = self.facts
         kept: Expr = ref("x")
         if f.split_checkpoints and f.hidden:
-            kept = call("part", kept, axes=[f.hidden])
+            kept = call("part", kept, axes=f.hidden)
         return call("to_host", kept) if f.checkpoints_on_host else kept
 
     def _block(self, save: str | None) -> list[Stmt]:
@@ -222,7 +222,7 @@ class Passes:
         kept: Expr = ref("activations", None, "l")
         if f.checkpoints_on_host:
             kept = call("to_device", kept)
-        return call("all_gather", kept, axes=[f.hidden]) if f.split_checkpoints and f.hidden else kept
+        return call("all_gather", kept, axes=f.hidden) if f.split_checkpoints and f.hidden else kept
 
     def _block_backward(self, saved: str) -> list[Stmt]:
         f = self.facts
@@ -270,8 +270,8 @@ class Passes:
 
     def _gradient(self, group: str | None, produced: Expr) -> list[Stmt]:
         """Where a gradient goes: reduced as it is produced, or into the unit's bucket."""
-        if group in self.facts.summed_with_norms and self.facts.norms_each and self.facts.hidden is not None:
-            produced = call("all_reduce", produced, axes=[self.facts.hidden])
+        if group in self.facts.summed_with_norms and self.facts.norms_each:
+            produced = call("all_reduce", produced, axes=self.facts.summed_over(group or ""))
         if self.facts.bucketed:
             below = [v for v, d in self._loops if d != "units"]
             return [let(ref(self._own("bucket"), group, below[-1] if below else None), produced)]

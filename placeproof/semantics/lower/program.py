@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from placeproof.core.diagnostics import refuse
@@ -39,8 +39,8 @@ def lower(
     *,
     linked: bool = False,
     tied: bool = False,
-    sums: tuple[str, ...] | None = None,
-    copies: tuple[str, ...] = (),
+    sums: Mapping[str, tuple[str, ...]] | None = None,
+    copies: Mapping[str, tuple[str, ...]] | None = None,
     vectors: bool = True,
 ) -> Program:
     """The step program of a strategy: the cheapest correct sequence of collectives for its placement.
@@ -49,15 +49,19 @@ def lower(
     stage has which, is not said here; nor are the numbers of micro-batches that a schedule keeps in flight.
 
     ``tied``: one of a model with weights that the first and the last stage share; ``sums``: the groups of which its blocks leave gradients
-    that are sums over the axis that splits the hidden dimension; None for what sequence parallelism makes of a strategy's own layers;
-    ``copies``: the groups of which its blocks have copies along that axis, apart from what they split; ``vectors``:
+    that are sums over axes that split the hidden dimension, with these; None for what sequence parallelism makes of its own layers;
+    ``copies``: the groups of which its blocks have copies along such axes, with these, apart from what they split; ``vectors``:
     whether they have weights of the group of what is no matrix.
 
     The program is the text that :func:`placeproof.programs.render` prints, read again, so that each statement knows
     its line. Raises :class:`InputError` when no device could use the placement.
     """
     require_usable(strategy)
-    facts = Facts(one_copy_each(strategy), linked, tied, sums, copies, vectors)
+    facts = Facts(one_copy_each(strategy), linked, tied, sums, copies or {}, vectors)
+    if len(facts.hidden) > 1 and not linked:
+        shown = " and ".join(f"`{axis}`" for axis in facts.hidden)
+        message = f"{shown} both split the hidden dimension, and the step's own layers have one such axis"
+        refuse("PP122", message, help="say of which model, `--model mixtral-8x7b`")
     if facts.whole_update and facts.split_experts and not linked:
         message = "an update of whole matrices needs to know which parts of experts make one, where the hidden dimension is split"
         help = "say of which model, `--model mixtral-8x7b`, or keep each expert whole: `ep(experts=whole)`"
@@ -81,7 +85,7 @@ def lower(
         approximates=strategy.approximates,
         reference=_reference(strategy),
     )
-    return read(render(program), source=strategy.name)
+    return read(render(program), source=strategy.name, linked=linked)
 
 
 def _reference(strategy: Strategy) -> tuple[tuple[str, str], ...]:
@@ -133,7 +137,7 @@ def _modes(facts: Facts, state: State, group: str | None) -> tuple[tuple[str, Mo
     if state == GRADIENTS and facts.on_host(GRADIENTS):  # nothing reduces them there: they come in the parts that the update reads
         parts = [a for a in facts.among(facts.samples, group) if facts.read_in_parts(a)]
         modes = tuple((a, SHARDED if a in parts and mode.device is Share.WHOLE else mode) for a, mode in modes)
-    told = {facts.hidden, facts.stages, *(facts.experts if group in EXPERTS else ())} if facts.linked else set()
+    told = {*facts.hidden, facts.stages, *(facts.experts if group in EXPERTS else ())} if facts.linked else set()
     return tuple((axis, mode) for axis, mode in modes if axis not in told)
 
 
@@ -161,10 +165,10 @@ def _late_reductions(facts: Facts) -> list[Stmt]:
     for op in ("reduce_scatter", "part"):
         if op in late:
             body += _each(facts, op, gradients, gradients, late[op])
-    if facts.hidden is not None and not facts.norms_each:
+    if facts.hidden and not facts.norms_each:
         for group in facts.summed_with_norms:
             own = ref("gradients", group)
-            body.append(let(own, call("all_reduce", own, axes=[facts.hidden])))
+            body.append(let(own, call("all_reduce", own, axes=facts.summed_over(group))))
     if "all_reduce" in late:
         body += _each(facts, "all_reduce", gradients, gradients, late["all_reduce"])
     if means := [*facts.means, *(["microbatches"] if facts.microbatches else [])]:
@@ -308,7 +312,7 @@ def _by_norms(facts: Facts, operands: Operands, group: str | None, cut: tuple[st
     if operands.old == "to_device":
         body.append(let(ref("old"), parameters))
         parameters = ref("old")
-    over = [axis for axis in cut if axis == facts.hidden or facts.read_in_parts(axis)]
+    over = [axis for axis in cut if axis in facts.hidden or facts.read_in_parts(axis)]
     norms, sums = ref("norms"), (ref("sums"),) if facts.in_matrices(group) else ()
     summed: Expr = call("line_sums", gradients)
     if over:
