@@ -56,7 +56,8 @@ class Operation:
     ``op``: its name in a program, or the sign of arithmetic. ``dims`` and ``split``: for each of whose elements it does ``each`` steps.
     ``picked``: those of them along which one row is there, and ``thin`` those of its result. ``product``: it is a product of matrices.
     ``again``: it stands in backward and depends on no gradient: it computes something of forward again, or the slope of a function.
-    ``rounds``: the axis in whose ring it stands: it is done once for each other device.
+    ``rounds``: the axis in whose ring it stands: it is done once for each other device. ``statement``: the number, from 0, of the one that
+    it is from; ``given``: a `returns` hands its result on.
     """
 
     op: str
@@ -72,6 +73,8 @@ class Operation:
     during: Pass = "forward"
     rounds: str | None = None
     line: int = 0
+    statement: int = 0
+    given: bool = False
 
     def steps(self, sizes: Mapping[str, Amount], degrees: Mapping[str, Amount], load: Amount = 1) -> Amount:
         """Floating-point operations on one device. Raises SizeError where a size or a degree is missing, or does not divide."""
@@ -90,7 +93,7 @@ def _degree(axis: str, degrees: Mapping[str, Amount]) -> Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Floating-point operations on one device: of forward, of what is computed ``again``, of gradients by inputs and by weights."""
+    """Floating-point operations, or bytes, on one device: of forward, what is computed ``again``, gradients by inputs and by weights."""
 
     forward: Amount
     again: Amount
@@ -225,11 +228,13 @@ def _taken_apart(program: Program) -> tuple[tuple[Operation, ...], tuple[Line, .
     flat = _Flat(program)
     walked = lines(replace(program, body=tuple(flat.body)))
     whole = lines(program)
+    given = {id(line.result.stored) for line in walked if isinstance(line.stmt, Do) and line.stmt.call.op == "returns"}
     reader, steps = _Reader(program), []
     for line, source in zip(walked, flat.source, strict=True):
         if isinstance(line.stmt, Assign) and (made := reader.operation(line)) is not None:
             again = whole[source].backward and not made.result.incoming
-            steps.append(replace(made, again=again, rounds=line.rounds))
+            handed_on = id(made.result.stored) in given
+            steps.append(replace(made, again=again, rounds=line.rounds, statement=source, given=handed_on))
     return tuple(steps), walked, tuple(whole[s].backward for s in flat.source)
 
 

@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 
 from placeproof.core.diagnostics import refuse, suggestion
 from placeproof.core.exchange import Exchange
-from placeproof.cost.blocks.chain import Origin, chained
+from placeproof.cost.blocks.chain import INPUT, Origin, chained
 from placeproof.cost.blocks.flops import Work, amount, element_operations, flops, matrices, operations, products, storage, weights
+from placeproof.cost.blocks.kernels import moved
 from placeproof.cost.blocks.recompute import AGAIN, computed_again, made_in_forward, recompute
 from placeproof.cost.blocks.tensors import INDEX_BYTES, Amount, Splits, exchanges, kept
-from placeproof.programs import POSITIONS, Program
+from placeproof.programs import POSITIONS, Assign, Program
 from placeproof.programs.ops import COLLECTIVES
 from placeproof.semantics.layouts.lines import BlockValue, lines
 
@@ -96,6 +97,13 @@ class Layer:
         while name not in self.origins and name.endswith(AGAIN):
             name = name.removesuffix(AGAIN)
         return self.origins[name]
+
+    def _origin_or_input(self, name: str) -> Origin:
+        """The same; what the chain made itself counts as an input."""
+        try:
+            return self.origin(name)
+        except KeyError:
+            return Origin(block=INPUT, number=0, name=name)
 
     # Recomputation.
 
@@ -239,6 +247,26 @@ class Layer:
     def element_operations(self, sizes: Mapping[str, Amount], degrees: Mapping[str, Amount], *, load: Amount = 1) -> Work:
         """Operations of everything else: :func:`placeproof.cost.blocks.flops.element_operations`."""
         return element_operations(self.program, sizes, degrees, load=load)
+
+    def moved(
+        self,
+        sizes: Mapping[str, Amount],
+        degrees: Mapping[str, Amount],
+        width: Amount,
+        widths: Mapping[str, Amount] | None = None,
+        *,
+        inside: Collection[str] = (),
+        load: Amount = 1,
+    ) -> Work:
+        """Bytes that everything but products of matrices reads and writes: :func:`placeproof.cost.blocks.kernels.moved`, a kernel within
+        each block. ``widths``: as of :meth:`rows`."""
+        statements = [line.stmt for line in lines(self.program)]
+        called = [s.targets[0].name if isinstance(s, Assign) else s.call.option("by") or "" for s in statements]
+        blocks = [self._origin_or_input(name).number for name in called]
+        origins = {name: self._origin_or_input(name) for name in (*called, *(t.name for t in self.program.tensors))}
+        known = widths or {}
+        told = {name: known.get(f"{o.block}.{o.name}", known.get(o.name, width)) for name, o in origins.items()}
+        return moved(self.program, sizes, degrees, width, told, inside=inside, blocks=blocks, load=load)
 
     def exchanges(
         self, sizes: Mapping[str, Amount], degrees: Mapping[str, Amount], width: Amount, load: Amount = 1
