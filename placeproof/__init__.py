@@ -85,7 +85,8 @@ def model(subject: str | Strategy | Template | Program, model: str | Model, **op
     """What a model costs under a strategy: what ``placeproof derive --model`` says.
 
     ``model``: a preset, a family, a file, a config.json, or a model. ``options``: ``recompute``, ``stages`` (layers of each pipeline
-    stage), ``widths`` (bytes of an element by ``block.value``), ``fp8``, ``vocab_padding`` (0 for none), ``precision``, and symbols:
+    stage), ``widths`` (bytes of an element by ``block.value``), ``fp8``, ``vocab_padding`` (0 for none), ``implementation`` (of blocks:
+    ``"megatron-te-2.11"``), ``precision``, and symbols:
     ``model("fsdp(64)", "llama3-8b", b=1, s=4096).time("dgx-h100")``.
 
     Raises :class:`placeproof.core.diagnostics.InputError` when the input cannot be used.

@@ -54,6 +54,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "rule-disagreements": rule_pages.disagreements,
     "rule-validators": rule_pages.validators,
     "profiles": profile_pages.listed,
+    "implementations": profile_pages.of_blocks,
     "exact-options": profile_pages.options,
     "models": model_pages.models,
     "checkpoints": model_pages.of_the_hub,

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from pipe_tables import code, plain, table, value
 
+from placeproof import implementations
 from placeproof.cost.exact.options import OPTIONS
+from placeproof.implementations import BlockImplementation, find
 from placeproof.profiles.profile import Implementation, Profile, names, profile
 
 
 def listed() -> str:
     """Every profile with its implementations."""
     return "\n".join(_profile(name) for name in names())
+
+
+def of_blocks() -> str:
+    """Every implementation of blocks, with its differences and their sources."""
+    return "\n".join(map(_of_blocks, map(find, implementations.names())))
+
+
+def _of_blocks(one: BlockImplementation) -> str:
+    rows = [(code(d.name), plain(d.text), plain(d.source)) for d in one.differences]
+    granted = "".join(f"- {plain(text)}\n" for text in one.assumes)
+    described = ", ".join(map(code, one.describes))
+    table_ = table(["difference", "is", "source"], rows)
+    return f"### {one.title}: `{one.name}`\n\nOf {described}. Source: {plain(one.source)}.\n\n{table_}\nTaken for granted:\n\n{granted}"
 
 
 def _profile(name: str) -> str:

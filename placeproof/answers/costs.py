@@ -21,6 +21,7 @@ from placeproof.cost.model.derivation import ModelDerivation
 from placeproof.cost.model.time import DEFAULT_OVERLAP, ModelTime, Overlap, StepTime
 from placeproof.cost.uneven import Shards, read_shards
 from placeproof.cost.values import Numbers
+from placeproof.implementations import find
 from placeproof.profiles.profile import profile as read_profile
 from placeproof.report import derivation as closed_forms
 from placeproof.report.models import derivation as model_costs
@@ -193,6 +194,7 @@ def model_formulas(
     widths: Mapping[str, int] | None = None,
     fp8: bool = False,
     vocab_padding: int | None = None,
+    implementation: str | None = None,
     precision: str | None = None,
     **numbers: Setting,
 ) -> ModelFormulas:
@@ -201,7 +203,8 @@ def model_formulas(
     strategy = target if isinstance(target, Strategy) else subjects.refuse_program(target.name)
     read = subjects.model(model) if isinstance(model, str) else model
     known = degrees(strategy.axes, strategy.schedule.microbatches)
-    run = ModelRun(recompute=recompute, layers=stages, widths=widths or {}, fp8=fp8, padding=vocab_padding)
+    run_by = None if implementation is None else find(implementation)
+    run = ModelRun(recompute=recompute, layers=stages, widths=widths or {}, fp8=fp8, padding=vocab_padding, run_by=run_by)
     settings = Settings(given=texts(numbers), precision=precision, imported=imported)
     d, rest = derived(read, strategy, run, settings.numbers(degrees=known), imported)
     return answer(ModelFormulas, d, numbers=rest)

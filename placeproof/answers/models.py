@@ -19,6 +19,7 @@ from placeproof.cost.values import Numbers
 if TYPE_CHECKING:
     from placeproof.clusters import Cluster
     from placeproof.core.strategy import Strategy
+    from placeproof.implementations import BlockImplementation
     from placeproof.importers import Imported
     from placeproof.models import Model
     from placeproof.semantics.linked import Linked
@@ -27,13 +28,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRun:
     """How a model is run. ``recompute``: None for what a strategy says; ``layers``: of each pipeline stage; ``widths``: those that were
-    given; ``padding``: see :func:`placeproof.cost.model.vocabulary.padded`, 0 for none."""
+    given; ``padding``: see :func:`placeproof.cost.model.vocabulary.padded`, 0 for none; ``run_by``: the implementation that runs its
+    blocks."""
 
     recompute: str | None = None
     layers: Sequence[int] | None = None
     widths: Mapping[str, int] = field(default_factory=dict)
     fp8: bool = False
     padding: int | None = None
+    run_by: BlockImplementation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +61,14 @@ def derived(
     model, rest = _sized(model, strategy, run.padding, numbers)
     widths = {**WIDTHS, **run.widths}
     recompute = run.recompute or next((read.recompute for read in imported), None)
-    d = derive_model(model, strategy, recompute=recompute, layers=run.layers, widths=widths, fp8=run.fp8)
+    d = derive_model(model, strategy, recompute=recompute, layers=run.layers, widths=widths, fp8=run.fp8, run_by=run.run_by)
     require_names(d, run.widths)
     return d, rest
 
 
 def derived_as_linked(linked: Linked, run: ModelRun) -> ModelDerivation:
     """The derivation of a linked program, of which ``run`` says widths alone. Raises InputError."""
-    d = derive_linked(linked, widths={**WIDTHS, **run.widths}, fp8=run.fp8)
+    d = derive_linked(linked, widths={**WIDTHS, **run.widths}, fp8=run.fp8, run_by=run.run_by)
     require_names(d, run.widths)
     return d
 

@@ -129,6 +129,18 @@ def _profiles() -> Rows:
     return [(name, one.name, one.of, one.title) for name in names() for one in profile(name).implementations]
 
 
+def _implementations() -> Rows:
+    from placeproof.implementations import find, names
+
+    return [(one.name, one.title) for one in map(find, names())]
+
+
+def _runs() -> Rows:
+    from placeproof.runs import run_sets
+
+    return [(one.name, len(one.runs), one.implementation, one.title) for one in run_sets()]
+
+
 def _models() -> Rows:
     from placeproof.models import load, presets
 
@@ -192,6 +204,8 @@ KINDS: dict[str, Listing] = {
     "model-blocks": Listing(("name", "about"), _model_blocks),
     "rules": Listing(("name", "class", "says"), _rules),
     "profiles": Listing(("profile", "name", "of", "title"), _profiles),
+    "implementations": Listing(("name", "title"), _implementations),
+    "runs": Listing(("name", "runs", "implementation", "title"), _runs),
     "models": Listing(("name", "parameters", "family", "title"), _models),
     "families": Listing(("name", "title"), _families),
     "schedules": Listing(("name", "title"), _schedules),

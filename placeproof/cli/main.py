@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from placeproof.cli import check, compare, derive, experiment, explain, listing, measure, prove, replay, trace, verify
+from placeproof.cli import accuracy, check, compare, derive, experiment, explain, listing, measure, prove, replay, trace, verify
 from placeproof.cli.process import EXIT_BAD_INPUT, EXIT_BUG, EXIT_INTERRUPTED, prepare
 from placeproof.core.diagnostics import InputError, refuse
 
@@ -24,6 +24,7 @@ app.command("prove", no_args_is_help=True)(prove.command)
 app.command("verify", no_args_is_help=True)(verify.command)
 app.command("measure", no_args_is_help=True)(measure.command)
 app.command("replay", no_args_is_help=True)(replay.command)
+app.command("accuracy", no_args_is_help=True)(accuracy.command)
 app.command("experiment", no_args_is_help=True)(experiment.command)
 app.command("trace", no_args_is_help=True)(trace.command)
 app.command("check")(check.command)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from placeproof.answers.numbers import Settings
     from placeproof.answers.subject import Subject
     from placeproof.core.shapes import Shapes
+    from placeproof.implementations import BlockImplementation
     from placeproof.report.document import Document
 
 Record = TypeVar("Record")
@@ -241,6 +242,11 @@ class OfModel:
         "Pad the vocabulary to a multiple of N tokens a part. [default: 128 where parts would be unequal, as Megatron-LM]",
         metavar="N|none",
     )
+    implementation: str | None = option(
+        "--implementation",
+        "What a framework keeps in memory: `placeproof list implementations`, or a file. [default: what blocks say]",
+        metavar="NAME|FILE",
+    )
     cluster: str | None = option(
         "--cluster", "Time a step on a cluster: docs/reference/clusters.md; a file ends in .toml.", metavar="NAME|FILE"
     )
@@ -273,7 +279,17 @@ class OfModel:
             widths=_widths(self.width or (), problems),
             fp8=self.fp8,
             padding=_padding(self.vocab_padding, problems),
+            run_by=self._run_by(problems),
         )
+
+    def _run_by(self, problems: Problems) -> BlockImplementation | None:
+        """The implementation that runs the model's blocks."""
+        from placeproof.implementations import find
+
+        if self.implementation is not None:
+            with problems.collecting():
+                return find(self.implementation)
+        return None
 
     def clock(self, settings: Sequence[str], problems: Problems) -> Clock | None:
         """What the step is timed with, if it is; what is wrong is added to the problems."""

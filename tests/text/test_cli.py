@@ -257,7 +257,7 @@ def test_an_option_that_is_left_out_leaves_its_field_to_other_strategies(name: s
 def test_lists_are_the_same_as_data(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     found, lines = data(capsys, "list", kind, "--json"), out(capsys, "list", kind).splitlines()
     assert (found["schema"], found["kind"]) == ("placeproof.list/1", kind)
-    assert len(found["entries"]) == len(lines) > 1
+    assert len(found["entries"]) == len(lines) >= 1
     for entry, line in zip(found["entries"], lines, strict=True):
         assert list(entry) == list(found["entries"][0])
         first, *_, last = entry.values()

@@ -217,13 +217,13 @@ def operations(program: Program, deferred: Collection[str] | None = None) -> tup
 
 @remembered
 def _operations(program: Program, deferred: frozenset[str]) -> tuple[Operation, ...]:
-    steps, walked, backward = _taken_apart(program)
+    steps, walked, backward = taken_apart(program)
     late = _passes(walked, backward, deferred)
     return tuple(replace(o, during=late[id(o.result)]) if id(o.result) in late else o for o in steps)
 
 
 @remembered
-def _taken_apart(program: Program) -> tuple[tuple[Operation, ...], tuple[Line, ...], tuple[bool, ...]]:
+def taken_apart(program: Program) -> tuple[tuple[Operation, ...], tuple[Line, ...], tuple[bool, ...]]:
     """The operations, whatever their pass; the statements that they stand in alone, and which of these are of backward."""
     flat = _Flat(program)
     walked = lines(replace(program, body=tuple(flat.body)))

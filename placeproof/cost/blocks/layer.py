@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from placeproof.core.diagnostics import refuse, suggestion
 from placeproof.core.exchange import Exchange
+from placeproof.cost.blocks.alive import alive
 from placeproof.cost.blocks.chain import INPUT, Origin, chained
 from placeproof.cost.blocks.flops import Work, amount, element_operations, flops, matrices, operations, products, storage, weights
 from placeproof.cost.blocks.kernels import moved
@@ -137,6 +138,25 @@ class Layer:
         alive = (k for k in kept(self.program) if k.name not in drawn)
         return tuple(self._stored(k.name, k.dims, k.split, k.picks, thin.get((k.name, k.line), frozenset())) for k in alive)
 
+    def alive(
+        self, one_tensor: Iterable[Collection[str]] = (), regenerated: Iterable[str] = ()
+    ) -> tuple[tuple[bool, tuple[Stored, ...]], ...]:
+        """The moments of its passes, each with whether it is in backward, and what lies in memory then: :func:`.alive.alive`.
+
+        ``one_tensor``: lists of ``block.value`` that are written one over the other in a block. ``regenerated``: as :meth:`kept` takes it.
+        """
+        shared: dict[tuple[int, int], set[str]] = {}
+        for number, values in enumerate(one_tensor):
+            for name, origin in self.origins.items():
+                if f"{origin.block}.{origin.name}" in values:
+                    shared.setdefault((number, origin.number), set()).add(name)
+        drawn = set(self.named(regenerated))
+        thin = {id(o.result): o.thin for o in operations(self.program)}
+        return tuple(
+            (moment.backward, tuple(self._lying(v, thin.get(id(v), frozenset())) for v in moment.values if v.name not in drawn))
+            for moment in alive(self.program, tuple(map(frozenset, shared.values())))
+        )
+
     def kept_for_weights(self, deferred: Collection[str] | None = None) -> tuple[Stored, ...]:
         """What is still needed when the gradients by inputs are done, and those by ``deferred`` weights are not: W in Zero Bubble.
 
@@ -197,6 +217,13 @@ class Layer:
         return Stored(
             block=origin.block, number=origin.number, name=origin.name, dims=tuple(dims), split=split, picks=picks, thin=thin & set(dims)
         )
+
+    def _lying(self, value: BlockValue, thin: frozenset[str]) -> Stored:
+        """A value that may have no name: then it is of no block."""
+        laid = value.layout.dims, tuple((d, value.layout.split[d]) for d in value.layout.dims if d in value.layout.split)
+        if value.name.removesuffix(AGAIN) in self.origins:
+            return self._stored(value.name, *laid, value.layout.picks, thin)
+        return Stored(block="", number=0, name="", dims=laid[0], split=laid[1], picks=value.layout.picks, thin=thin & set(laid[0]))
 
     def _shown(self, name: str) -> str:
         origin = self.origin(name)

@@ -17,7 +17,7 @@ from placeproof.core.mesh import degree_symbol
 from placeproof.core.strategy import EXPERT, NORM, TIED, Strategy
 from placeproof.core.symbols import SYMBOLS, symbol
 from placeproof.cost.blocks.flops import Work
-from placeproof.cost.blocks.layer import SizedTensor, Stored
+from placeproof.cost.blocks.layer import SizedTensor
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.derive import evaluate
 from placeproof.cost.model.chunks import Moment, PipelineFlow
@@ -25,10 +25,12 @@ from placeproof.cost.model.compiled import compiled
 from placeproof.cost.model.directions import iterated
 from placeproof.cost.model.parts import DeviceSegment, Sizing, parts
 from placeproof.cost.model.recomputation import Recompute, chosen, extent, of_layers, words
+from placeproof.cost.model.running import PassMoment, computed_again, dummy_gradients, pass_moments
 from placeproof.cost.model.stages import Stage, require_something
 from placeproof.cost.model.step import StepCosts
 from placeproof.cost.model.traffic import ParameterShare, Transfer, sent_of_activations, synchronised
 from placeproof.cost.step.host import asked
+from placeproof.implementations import BlockImplementation
 from placeproof.models import Model
 from placeproof.models.family import GROUPS
 from placeproof.semantics.linked import Linked, link
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
 
 #: Bytes of an element of values that every system keeps otherwise than activations, by their names in the blocks' programs.
 WIDTHS: Mapping[str, int] = {"mask": 1, "drop": 1, "lse": 4}
+
+#: The architecture of a device whose workspaces are told, where nobody says which one it is.
+NEWEST = "other"
 
 MODEL_STATES = ("parameters", "gradients", "optimizer")
 
@@ -75,8 +80,9 @@ class StageCost:
     """What a device of one stage has, in bytes; ``parameters`` are numbers of elements by group.
 
     ``runs``: its runs of layers, of which it keeps activations of several micro-batches ``at_once``
-    (:meth:`placeproof.cost.model.chunks.PipelineFlow.at_once`). ``working``: what backward computes again of one layer. ``updating``: what
-    passes when parameters are updated. ``offloaded``: model states that lie on the host, which are in none of ``states``. ``flops`` for one
+    (:meth:`placeproof.cost.model.chunks.PipelineFlow.at_once`). ``working``: what backward computes again of one layer; as an
+    implementation runs it, the most of ``moments``. ``beside``: what that has there all the time. ``updating``: what passes when parameters
+    are updated. ``offloaded``: model states that lie on the host, which are in none of ``states``. ``flops`` for one
     micro-batch, ``iterated`` those of an update of whole matrices, once a step.
     """
 
@@ -87,6 +93,8 @@ class StageCost:
     runs: tuple[RunCost, ...]
     at_once: tuple[Moment, ...]
     working: sympy.Expr
+    moments: tuple[PassMoment, ...]
+    beside: sympy.Expr
     transient: sympy.Expr
     updating: sympy.Expr
     offloaded: sympy.Expr
@@ -126,7 +134,7 @@ class StageCost:
         import sympy
 
         passes = self.activations + self.transient + self.working
-        return self.model_states + (passes if self.updating == 0 else sympy.Max(passes, self.updating, evaluate=False))
+        return self.model_states + self.beside + (passes if self.updating == 0 else sympy.Max(passes, self.updating, evaluate=False))
 
     @property
     def host(self) -> sympy.Expr:
@@ -158,7 +166,7 @@ class StageCost:
 class ModelDerivation:
     """A linked program's costs. ``batches``: micro-batches of a step. ``values``: the numbers of symbols that it says.
 
-    ``model``, ``strategy``: what was linked, where it was.
+    ``model``, ``strategy``: what was linked, where it was. ``run_by``: the implementation that runs its blocks, None for their programs.
     """
 
     linked: Linked
@@ -173,6 +181,7 @@ class ModelDerivation:
     step: StepCosts
     model: Model | None = None
     strategy: Strategy | None = None
+    run_by: BlockImplementation | None = None
 
     @cached_property
     def forms(self) -> dict[str, sympy.Expr]:
@@ -188,8 +197,14 @@ class ModelDerivation:
             }
             forms |= {f"{name}.traffic.{axes}": n for axes, n in cost.traffic().items()}
             forms |= {f"{name}.flops.{key}": getattr(cost.flops, key) for key in ("forward", "again", "inputs", "weights")}
-            forms |= {f"{name}.{key}": n for key, n in (("updating", cost.updating), ("flops.update", cost.iterated)) if n != 0}
+            sometimes = (("beside", cost.beside), ("updating", cost.updating), ("flops.update", cost.iterated))
+            forms |= {f"{name}.{key}": n for key, n in sometimes if n != 0}
         return forms
+
+    def peak_moment(self, cost: StageCost, values: Mapping[str, Fraction]) -> PassMoment | None:
+        """The moment of a stage's passes at which most lies there, as its implementation runs them; None while a symbol is not set."""
+        known = {moment: n for moment in cost.moments if (n := self.value(moment.bytes, values)) is not None}
+        return max(known, key=known.__getitem__) if known and len(known) == len(cost.moments) else None
 
     def value(self, expr: Amount, values: Mapping[str, Fraction] | None = None) -> Fraction | None:
         """The exact number that a formula has here, or None while one of its symbols is unset. ``values`` are set besides."""
@@ -210,6 +225,7 @@ def derive_model(
     layers: Sequence[int] | None = None,
     widths: Mapping[str, int] = WIDTHS,
     fp8: bool = False,
+    run_by: BlockImplementation | None = None,
 ) -> ModelDerivation:
     """What a model costs under a strategy, in symbols: :func:`derive_linked` of the program that they are linked to.
 
@@ -220,7 +236,7 @@ def derive_model(
     """
     again = chosen(strategy, recompute)
     linked = link(model, of_layers(strategy, again), recompute=again, layers=layers)
-    return replace(derive_linked(linked, widths=widths, fp8=fp8), model=model, strategy=strategy)
+    return replace(derive_linked(linked, widths=widths, fp8=fp8, run_by=run_by), model=model, strategy=strategy)
 
 
 def _require_known_groups(linked: Linked) -> None:
@@ -231,17 +247,19 @@ def _require_known_groups(linked: Linked) -> None:
         refuse("PP311", message, place=group.place, help=help)
 
 
-def derive_linked(linked: Linked, *, widths: Mapping[str, int] = WIDTHS, fp8: bool = False) -> ModelDerivation:
+def derive_linked(
+    linked: Linked, *, widths: Mapping[str, int] = WIDTHS, fp8: bool = False, run_by: BlockImplementation | None = None
+) -> ModelDerivation:
     """What a linked program costs, in symbols.
 
     ``widths``: bytes of elements of values that are not as wide as activations, by ``block.value`` or ``value``. ``fp8``: what layers keep
     for products of matrices that give gradients by weights, and for nothing else, takes one byte an element
-    (:meth:`placeproof.cost.blocks.layer.Layer.operands`). Raises InputError for stages that cannot be, and for groups that have other names
-    than costs know.
+    (:meth:`placeproof.cost.blocks.layer.Layer.operands`). ``run_by``: the implementation that runs the blocks. Raises InputError for stages
+    that cannot be, and for groups that have other names than costs know.
     """
     _require_known_groups(linked)
     words("+".join(linked.recompute))
-    step, segments, at = StepCosts(linked), parts(linked), _at(linked, widths, fp8)
+    step, segments, at = StepCosts(linked), parts(linked, run_by), _at(linked, widths, fp8)
     depth = None if linked.stages is None else at.degrees[linked.stages.name]
     flow = PipelineFlow(linked=linked, depth=depth)
     times = {s.name: s.times.at({n: symbol(n) for n in s.times.names}) for s in linked.stack}
@@ -259,10 +277,11 @@ def derive_linked(linked: Linked, *, widths: Mapping[str, int] = WIDTHS, fp8: bo
         chunks=flow.chunks,
         batches=flow.batches,
         parts=segments,
-        costs=tuple(_cost(stage, step, at, flow, layer) for stage in stages),
+        costs=tuple(_cost(stage, step, at, flow, layer, run_by) for stage in stages),
         values=values | ({"m": Fraction(flow.batches)} if flow.fixed else {}),
         at=at,
         step=step,
+        run_by=run_by,
     )
 
 
@@ -277,7 +296,9 @@ def _at(linked: Linked, widths: Mapping[str, int], fp8: bool) -> Sizing:
     return Sizing(sizes=sizes, degrees=degrees, width=symbol("b_a"), widths=widths, load=load, fp8=fp8)
 
 
-def _cost(stage: Stage, step: StepCosts, at: Sizing, flow: PipelineFlow, layer: DeviceSegment | None) -> StageCost:
+def _cost(
+    stage: Stage, step: StepCosts, at: Sizing, flow: PipelineFlow, layer: DeviceSegment | None, run_by: BlockImplementation | None
+) -> StageCost:
     """``layer``: one whose input goes along the pipeline."""
     import sympy
 
@@ -288,6 +309,8 @@ def _cost(stage: Stage, step: StepCosts, at: Sizing, flow: PipelineFlow, layer: 
     offloaded = sympy.Add(*(s.of(s.costs.memory["host"]) for s in shares))
     runs = tuple(_run(run, at) for run in stage.runs.values() or [stage])
     at_once = flow.at_once(stage, [runs.index(run) for run in runs])
+    put_off = any(late != 0 for moment in at_once for _, late in moment)
+    moments = () if run_by is None else pass_moments(stage, at, run_by, put_off)
     return StageCost(
         stage=stage,
         parameters=counted,
@@ -295,7 +318,9 @@ def _cost(stage: Stage, step: StepCosts, at: Sizing, flow: PipelineFlow, layer: 
         held=tuple(_held(stage, at)),
         runs=runs,
         at_once=at_once,
-        working=_working(stage, at, put_off=any(late != 0 for moment in at_once for _, late in moment)),
+        working=computed_again(stage, at, put_off) if run_by is None else sympy.Max(*(one.bytes for one in moments), evaluate=False),
+        moments=moments,
+        beside=sympy.Integer(0) if run_by is None else dummy_gradients(stage, at, run_by, linked.values) + run_by.workspace(NEWEST),
         transient=passing(shares, "transient"),
         updating=passing(shares, "update"),
         offloaded=offloaded,
@@ -314,31 +339,6 @@ def _run(stage: Stage, at: Sizing) -> RunCost:
     tensors = tuple(_held(stage, at))
     late = sympy.Add(*(n * sum(r.bytes for r in p.bytes(p.layer.kept_for_weights(), at)) for p, n in stage.held))
     return RunCost(kept=_bytes(h for h in tensors if not h.host), host=_bytes(h for h in tensors if h.host), late=late)
-
-
-def _working(stage: Stage, at: Sizing, put_off: bool) -> sympy.Expr:
-    """What backward computes again at once beyond what was kept, and beyond what it is through with of the same micro-batch.
-
-    ``put_off``: gradients by weights are, so that what these need is still there.
-    """
-    import sympy
-
-    def sizes(stored: tuple[Stored, ...], part: DeviceSegment) -> sympy.Expr:
-        return sympy.Add(*(r.bytes for r in part.bytes(stored, at)))
-
-    def again(part: DeviceSegment) -> sympy.Expr:
-        return sizes(part.working, part)
-
-    def freed(part: DeviceSegment) -> sympy.Expr:
-        if put_off and part.layer is not part.plain:  # what was computed again stays
-            return sympy.Integer(0)
-        return sizes(part.kept, part) - (sizes(part.layer.kept_for_weights(), part) if put_off else 0)
-
-    if not stage.replays:
-        each = [again(p) for p, _ in stage.held if p.working]
-        return sympy.Max(*each) if each else sympy.Integer(0)
-    beyond = (sympy.Add(*(n * again(p) for p, n in replay.members), *(-n * freed(p) for p, n in replay.freed)) for replay in stage.replays)
-    return sympy.Max(sympy.Integer(0), *dict.fromkeys(beyond))
 
 
 def _held(stage: Stage, at: Sizing) -> Iterator[KeptTensor]:

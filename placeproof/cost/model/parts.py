@@ -15,6 +15,7 @@ from placeproof.cost.blocks.flops import Work
 from placeproof.cost.blocks.layer import Layer, SizedTensor, Stored, layer
 from placeproof.cost.blocks.tensors import Amount, BlockExchange, Splits, exchanges
 from placeproof.cost.model.recomputation import recomputed
+from placeproof.implementations import BlockImplementation
 from placeproof.models import Block, Segment, shared_by_segments
 from placeproof.models.expressions import Expression
 from placeproof.models.family import ROUTER
@@ -78,7 +79,7 @@ class DeviceSegment:
 
         A checkpoint that lies elsewhere, or in parts, is there again as well.
         """
-        if self.layer is self.plain:
+        if self.layer == self.plain:
             return ()
         elsewhere = self.checkpoints != Checkpoints()
         kept = {(s.number, s.name) for s in self.kept if not (elsewhere and self.is_checkpoint(s))}
@@ -196,11 +197,11 @@ def _part(whole: Amount, degree: Amount) -> Amount:
     return whole // degree if isinstance(whole, int) and isinstance(degree, int) else whole / degree
 
 
-def parts(linked: Linked) -> tuple[DeviceSegment, ...]:
-    """The segments of a linked program. Raises InputError for a recomputation that is none."""
+def parts(linked: Linked, run_by: BlockImplementation | None = None) -> tuple[DeviceSegment, ...]:
+    """The segments of a linked program, as an implementation runs them. Raises InputError for a recomputation that is none."""
     shared = shared_by_segments(linked.shared, linked.stack)
     checkpoints = _checkpoints(linked)
-    return tuple(_part_of(segment, linked, shared, checkpoints) for segment in linked.stack)
+    return tuple(_part_of(segment, linked, shared, checkpoints, run_by) for segment in linked.stack)
 
 
 def _checkpoints(linked: Linked) -> Checkpoints:
@@ -213,9 +214,13 @@ def _checkpoints(linked: Linked) -> Checkpoints:
     return Checkpoints()
 
 
-def _part_of(segment: Segment, linked: Linked, shared: tuple[str, ...], checkpoints: Checkpoints) -> DeviceSegment:
+def _part_of(
+    segment: Segment, linked: Linked, shared: tuple[str, ...], checkpoints: Checkpoints, run_by: BlockImplementation | None
+) -> DeviceSegment:
     plain = layer([b.program for b in segment.blocks], segment.name)
-    again, drawn = recomputed(plain, segment, linked.recompute)
+    made_again = _made_again(plain, run_by)
+    again, drawn = recomputed(plain, segment, linked.recompute, made_again)
+    plain = plain.recomputed(*made_again) if made_again else plain
     made = DeviceSegment(
         name=segment.name,
         times=segment.times,
@@ -227,3 +232,9 @@ def _part_of(segment: Segment, linked: Linked, shared: tuple[str, ...], checkpoi
         in_turn=segment.in_turn,
     )
     return replace(made, ring=linked.ring, checkpoints=checkpoints if made.repeats else Checkpoints())
+
+
+def _made_again(plain: Layer, run_by: BlockImplementation | None) -> tuple[str, ...]:
+    """The values of a layer that its kernels make again, so that nobody keeps them."""
+    own = {f"{origin.block}.{origin.name}" for origin in plain.origins.values()}
+    return () if run_by is None or not plain.trained else tuple(value for value in run_by.again if value in own)

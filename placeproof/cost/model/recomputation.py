@@ -129,21 +129,25 @@ def meaning(recompute: Recompute) -> str:
     return str(extent(picked) or "; ".join(RECOMPUTE[word] for word in picked))
 
 
-def recomputed(plain: Layer, segment: Segment, words: tuple[str, ...]) -> tuple[Layer, tuple[str, ...]]:
-    """The chain of a segment with its recomputation, and the masks that are drawn again in it, as ``block.value``."""
+def recomputed(plain: Layer, segment: Segment, words: tuple[str, ...], made_again: tuple[str, ...] = ()) -> tuple[Layer, tuple[str, ...]]:
+    """The chain of a segment with its recomputation, and the masks that are drawn again in it, as ``block.value``.
+
+    ``made_again``: values that kernels make again besides.
+    """
     repeated = str(segment.times) != "1"
     if not plain.trained:
         return plain, ()
     if "full" in map(_kind, words):
         if not repeated:
-            return plain, ()
+            return (plain.recomputed(*made_again) if made_again else plain), ()
         whole = plain.full()
         return whole, tuple(f"{s.block}.{s.name}" for s in whole.kept() if s.block != "input" and s.picks is None)
-    again: tuple[str, ...] = ()
+    again = made_again
     rerun: tuple[str, ...] = ()
     drawn: tuple[str, ...] = ()
     if "selective" in words:
-        again, rerun, drawn = _selective(plain, segment)
+        between, rerun, drawn = _selective(plain, segment)
+        again += between
     if "norms" in words and repeated:
         again += tuple(f"{b.name}.{given}" for b in segment.blocks if (given := output(b.program)) == "n")
     if "mlp" in words and repeated:

@@ -328,7 +328,7 @@ def told(d: ModelDerivation, values: Mapping[str, Fraction]) -> ModelDerivation:
     if axis is None or isinstance(d.at.degrees[axis], int):
         return d
     depth = int(values[str(d.at.degrees[axis])])
-    derived = derive_linked(d.linked.with_degrees({axis: depth}), widths=d.at.widths, fp8=d.at.fp8)
+    derived = derive_linked(d.linked.with_degrees({axis: depth}), widths=d.at.widths, fp8=d.at.fp8, run_by=d.run_by)
     return replace(derived, model=d.model, strategy=d.strategy)
 
 

@@ -18,10 +18,13 @@ from placeproof.cost.model.vocabulary import PADDED
 from placeproof.cost.step.host import TOLD
 from placeproof.cost.values import Numbers
 from placeproof.report.document import Cell, Document, Figure, Form, Lines, Notes, Section, Table, section
-from placeproof.report.units import giga, unused
+from placeproof.report.units import giga, percent, unused
+from placeproof.runs import like
 
 if TYPE_CHECKING:
     import sympy
+
+    from placeproof.implementations import BlockImplementation
 
 #: The most moments of a schedule that are listed.
 MOMENTS = 4
@@ -31,6 +34,7 @@ _ROWS = {
     "optimizer": "optimizer",
     "activations": "activations",
     "working": "computed again",
+    "beside": "beside",
     "transient": "gathered",
     "updating": "in the update",
     "peak": "peak",
@@ -38,7 +42,7 @@ _ROWS = {
     "host_asked": "host, asked for",
 }
 #: Rows that are there only where there is something.
-_SOMETIMES = ("working", "transient", "updating", "host", "host_asked")
+_SOMETIMES = ("beside", "working", "transient", "updating", "host", "host_asked")
 _FLOPS = {
     "forward": "forward",
     "again": "computed again",
@@ -95,6 +99,7 @@ def _data(d: ModelDerivation, numbers: Numbers) -> dict[str, Any]:
         "fp8": d.at.fp8,
         "schedule": d.schedule if d.linked.pipeline is not None else None,
         "sizes": {n: int(v) for n, v in d.linked.values.items()},
+        **({} if d.run_by is None else {"implementation": _run_by(d, numbers)}),
         "stages": [_stage(c, figure) for c in d.costs],
         "symbols": {n: info(n).meaning for n in sorted(_used(d))},
         "conventions": conventions(d),
@@ -107,7 +112,7 @@ def _stage(cost: StageCost, figure: _Figures) -> dict[str, Any]:
         "name": cost.stage.name,
         "index": cost.stage.index,
         "parameters": {group: figure(n) for group, n in cost.parameters.items()},
-        "memory": {key: figure(amount) for key in _ROWS if (amount := memory(cost, key)) != 0 or key != "updating"},
+        "memory": {key: figure(amount) for key in _ROWS if (amount := memory(cost, key)) != 0 or key not in ("beside", "updating")},
         "in_flight": figure(cost.in_flight),
         "kept": _kept(cost, figure),
         "sent": _sent(cost, figure),
@@ -175,6 +180,7 @@ def _sections(d: ModelDerivation, numbers: Numbers) -> Iterator[Section]:
     yield _counted(d)
     yield _states(d)
     yield _activations(d, first, figure)
+    yield from [_as_run(d, d.run_by, numbers)] if d.run_by is not None else []
     yield _messages(first, figure)
     work = [(_FLOPS[key], amount.formula) for key, amount in _flops(first, figure).items()]
     yield section(f"floating-point operations of a device of {first.stage.name}, one micro-batch", Table(work))
@@ -239,9 +245,47 @@ def _activations(d: ModelDerivation, cost: StageCost, figure: _Figures) -> Secti
     whole = "on the device" if any(held.host for held in cost.held) else "in all"
     notes = [f"micro-batches in flight: {_in_flight(cost)} ({d.schedule})"] if d.schedule and cost.in_flight != 1 else []
     whose = "at once, beyond what backward is through with" if cost.stage.replays else "of one layer"
-    notes += [f"computed again {whose}: {tidy(cost.working)}"] if cost.working != 0 else []
+    notes += [f"computed again {whose}: {tidy(cost.working)}"] if cost.working != 0 and d.run_by is None else []
     title = f"activations that {cost.stage.name} keeps of one micro-batch, bytes (recomputation: {d.recompute})"
     return section(title, Table(rows), Table([(whole, figure(cost.kept))]), Notes(notes))
+
+
+def _run_by(d: ModelDerivation, numbers: Numbers) -> dict[str, Any]:
+    """The implementation, and where each stage's passes have most, as data."""
+    assert d.run_by is not None
+    moments = {cost.stage.name: d.peak_moment(cost, numbers.values) if numbers.asked else None for cost in d.costs}
+    return {
+        "name": d.run_by.name,
+        "source": d.run_by.source,
+        "differences": {one.name: one.text for one in d.run_by.differences},
+        "as_their_programs_say": _undescribed(d, d.run_by),
+        "moments": {
+            name: None if m is None else {"part": m.part, "pass": "backward" if m.backward else "forward", "at": m.at or None}
+            for name, m in moments.items()
+        },
+    }
+
+
+def _undescribed(d: ModelDerivation, run_by: BlockImplementation) -> list[str]:
+    """Blocks that the implementation says nothing of."""
+    return list(dict.fromkeys(b.name for p in d.parts for b in p.blocks if b.name not in run_by.describes))
+
+
+def _as_run(d: ModelDerivation, run_by: BlockImplementation, numbers: Numbers) -> Section:
+    """What an implementation keeps otherwise than the blocks' programs say, and at which moment a stage has most."""
+    notes = [f"{one.name}: {one.text}" for one in run_by.differences]
+    notes += [f"taken for granted: {text}" for text in run_by.assumes]
+    if others := _undescribed(d, run_by):
+        notes.append(f"nothing is known of {', '.join(f'`{name}`' for name in others)}: run as their programs say")
+    notes += [
+        f"{one.name}: tensors within {percent(one.within)} on {len(one.runs)} measured runs, {one.title}" for one in like(run_by.name)
+    ]
+    rows: list[tuple[Cell, ...]] = []
+    for (beside, moment), run in groupby(d.costs, key=lambda cost: (cost.beside, d.peak_moment(cost, numbers.values))):
+        name = stages([cost.stage for cost in run])
+        rows += [(name, "beside all the time", _figures(d, numbers)(beside))]
+        rows += [] if moment is None else [(name, f"in a pass, {moment.words}", _figures(d, numbers)(moment.bytes))]
+    return section(f"beyond activations, as {run_by.name} runs the blocks: {run_by.title}", Table(rows), Notes(notes, items=True))
 
 
 def _in_flight(cost: StageCost) -> str:
@@ -271,9 +315,10 @@ def _messages(cost: StageCost, figure: _Figures) -> Section:
 
 def _by_stage(d: ModelDerivation, numbers: Numbers) -> Section:
     """Every stage in numbers, as far as they are known."""
+    names = _ROWS | ({} if d.run_by is None else {"working": "in a pass"})
     every = [(cost.stage.name, *(giga(d.value(memory(cost, key), numbers.values)) for key in _ROWS)) for cost in d.costs]
     used = [i for i, key in enumerate(_ROWS, start=1) if key not in _SOMETIMES or any(r[i] != "0" for r in every)]
-    head, *rows = (tuple(r[i] for i in (0, *used)) for r in (("", *_ROWS.values()), *every))
+    head, *rows = (tuple(r[i] for i in (0, *used)) for r in (("", *names.values()), *every))
     missing = sorted({str(s) for c in d.costs for s in c.peak.free_symbols if str(s) not in {**d.values, **numbers.values}})
     notes = [f"not set: {n} ({info(n).meaning})" for n in missing]
     notes += unused(numbers.given, {*_used(d), *d.linked.values, *_OF_TIME})

@@ -1,0 +1,65 @@
+"""How far what is derived is from what was measured on real devices."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from placeproof.answers import subject as subjects
+from placeproof.answers.answer import Answer
+from placeproof.answers.models import ModelRun, derived
+from placeproof.answers.numbers import Settings, degrees
+from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.cost.accuracy import Prediction
+from placeproof.implementations import BlockImplementation, find
+from placeproof.report import accuracy as documents
+from placeproof.runs import MeasuredRun, RunSet, named
+
+if TYPE_CHECKING:
+    from placeproof.report.document import Document
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Accuracy(Answer):
+    """A set of measured runs beside what is derived for them. ``without``: differences of the implementation that were left out."""
+
+    of: RunSet
+    without: tuple[str, ...]
+    predictions: tuple[Prediction, ...]
+
+    @property
+    def document(self) -> Document:
+        """What it says."""
+        return documents.document(self.of, self.predictions, self.without)
+
+
+def accuracy(runs: str | RunSet, without: Collection[str] = ()) -> Accuracy:
+    """Every run of a set, or of the set of that name, derived anew. ``without``: names of differences of its implementation to leave out, ``all`` for the blocks'
+    programs alone. Raises InputError for a set or a difference that is not there."""
+    of = named(runs) if isinstance(runs, str) else runs
+    run_by = _without(find(of.implementation), tuple(without))
+    return Accuracy(of=of, without=tuple(without), predictions=tuple(_prediction(of, run, run_by) for run in of.runs))
+
+
+def _without(run_by: BlockImplementation, without: tuple[str, ...]) -> BlockImplementation | None:
+    if without == ("all",):
+        return None
+    known, problems = [one.name for one in run_by.differences], Problems()
+    for name in without:
+        if name not in known:
+            help = suggestion(name, known) or f"its differences are {', '.join(known)}; `all` alone leaves out all of them"
+            problems.add("PP101", f"`{run_by.name}` has no difference `{name}`", help=help)
+    problems.raise_if_any()
+    return replace(run_by, differences=tuple(one for one in run_by.differences if one.name not in without))
+
+
+def _prediction(of: RunSet, run: MeasuredRun, run_by: BlockImplementation | None) -> Prediction:
+    strategy = subjects.strategy(subjects.read(run.strategy))
+    settings = Settings(given=run.settings, precision=of.precision)
+    numbers = settings.numbers(degrees=degrees(strategy.axes, strategy.schedule.microbatches))
+    d, rest = derived(subjects.model(of.model), strategy, ModelRun(run_by=run_by), numbers)
+    peaks = {cost.stage.name: (peak, cost) for cost in d.costs if (peak := d.value(cost.peak, rest.values)) is not None}
+    stage, (peak, cost) = max(peaks.items(), key=lambda item: item[1][0])
+    moment = d.peak_moment(cost, rest.values)
+    return Prediction(run=run, tensors=peak, stage=stage, moment="" if moment is None else moment.words)

@@ -1,0 +1,218 @@
+"""What of a block lies in memory while its passes run, read off its program: the moments between which a device's peak is.
+
+Kernels are taken to be fused: what only element-wise operations and sums read and make is nowhere in memory, as long as forward does not
+keep it for backward. In memory are tensors that products of matrices or collectives read or make, what forward keeps, what comes in, and
+what is handed on. Products that are added up, or summed, write to one tensor. Gradients by weights are added to where the step keeps them.
+Where nothing is kept that has an element for each query and key, attention has none of these in memory (Dao et al. 2022, section 3.1).
+
+A value lives from the operation that makes it to the last one that reads it, or reads what is made of it within the same kernel.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from placeproof.core.remembered import remembered
+from placeproof.cost.blocks.flops import matrices, operations, storage, taken_apart, weights
+from placeproof.cost.blocks.tensors import kept
+from placeproof.programs import POSITIONS, Assign, Binary, Call, Do, Program
+from placeproof.programs.ops import COLLECTIVES
+from placeproof.semantics.layouts.lines import BlockValue, Line, inputs
+
+__all__ = ["Alive", "alive", "products_of_one_value"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alive:
+    """A moment at which an operation runs: whether in ``backward``, and the activations and gradients by them that lie in memory then."""
+
+    backward: bool
+    values: tuple[BlockValue, ...]
+
+
+@remembered
+def alive(program: Program, in_place: tuple[frozenset[str], ...] = ()) -> tuple[Alive, ...]:
+    """The moments of a block's passes, those left out at which another moment of the same pass has the same values and more.
+
+    ``in_place``: names of values that are written one over the other, into one tensor. Raises InputError for a program that is no block.
+    """
+    return tuple(_most(_Walk(program, in_place).moments()))
+
+
+def _most(moments: Iterator[Alive]) -> list[Alive]:
+    """Without moments that another one of the same pass covers, by the dimensions of their values."""
+    decisive: list[tuple[Alive, Counter[tuple[object, ...]]]] = []
+    for moment in moments:
+        sizes: Counter[tuple[object, ...]] = Counter(
+            (v.name, *v.layout.dims, *sorted(v.layout.split.items()), v.layout.picks) for v in moment.values
+        )
+        if any(one.backward == moment.backward and sizes <= other for one, other in decisive):
+            continue
+        decisive = [(one, other) for one, other in decisive if one.backward != moment.backward or not other <= sizes]
+        decisive.append((moment, sizes))
+    return [moment for moment, _ in decisive]
+
+
+class _Walk:
+    """One walk over a program in which every operation has a statement of its own. ``made``: the number of the one that makes a value,
+    ``last`` of the last one that reads it; ``whole``: the values that lie in memory."""
+
+    def __init__(self, program: Program, in_place: tuple[frozenset[str], ...]) -> None:
+        self.program, self.in_place = program, in_place
+        _, self.lines, self.backward = taken_apart(program)
+        self.operations = {id(o.result): o for o in operations(program)}
+        first = self.backward.index(True) if True in self.backward else len(self.lines)
+        given = [v for v in _given(program, self.lines) if v.data or v.incoming]
+        self.values = {id(v): v for v in given}
+        self.made = {id(v): first if v.incoming else -1 for v in given}
+        for i, line in enumerate(self.lines):
+            if isinstance(line.stmt, Assign) and storage(line.result) is line.result and id(line.result) not in self.made:
+                self.values[id(line.result)], self.made[id(line.result)] = line.result, i
+        self.last = {id(v): i for i, line in enumerate(self.lines) for v in map(storage, line.reads)}
+        self._put_weights_last()
+        self.whole = self._in_memory()
+        self._share_kernels()
+
+    def moments(self) -> Iterator[Alive]:
+        """One for each operation that makes something that lies in memory."""
+        order = sorted(self.whole, key=lambda key: self.made[key])
+        for i in sorted({self.made[key] for key in order if self.made[key] >= 0}):
+            now = [self.values[k] for k in order if self.made[k] <= i <= max(self.last.get(k, -1), self.made[k])]
+            one_of = {self._tensor(v): v for v in now}
+            yield Alive(backward=self.backward[i], values=tuple(one_of.values()))
+
+    def _tensor(self, value: BlockValue) -> object:
+        """What stands for the tensor that a value has, or shares with others."""
+        return next((names for names in self.in_place if value.name in names), id(value))
+
+    # What lies in memory.
+
+    def _in_memory(self) -> set[int]:
+        nowhere = {key for key, value in self.values.items() if not (value.data or value.incoming)} | self._gradients_by_weights()
+        between = {"keys", "tokens"}
+        if not any(between <= set(k.dims) for k in kept(self.program)):
+            nowhere |= {key for key, value in self.values.items() if between <= set(value.layout.dims)}
+        nowhere |= self._summed()
+        whole = {id(v) for v in _given(self.program, self.lines)}
+        for i, line in enumerate(self.lines):
+            read = [id(storage(v)) for v in line.reads]
+            kernel = self._kernel(line)
+            for key in (k for k in read if k in self.made):
+                if kernel or isinstance(line.stmt, Do) or (self.backward[i] and not self._of_backward(key)):
+                    whole.add(key)
+            if kernel and not (self._product(line) and nowhere.intersection(read)):  # of a kernel that goes on with it
+                whole.add(id(line.result))
+        return (whole & set(self.made)) - nowhere
+
+    def _of_backward(self, key: int) -> bool:
+        return self.values[key].incoming or (self.made[key] >= 0 and self.backward[self.made[key]])
+
+    def _product(self, line: Line) -> bool:
+        made = self.operations.get(id(line.result))
+        return made is not None and made.product
+
+    def _kernel(self, line: Line) -> bool:
+        """Whether it is a product of matrices, a look-up or a collective: kernels of their own, whose operands and results are tensors."""
+        value = line.stmt.value if isinstance(line.stmt, Assign) else None
+        return isinstance(value, Call) and (value.op in COLLECTIVES or value.op == "contract")
+
+    def _gradients_by_weights(self) -> set[int]:
+        """What is added up to gradients by weights, from the product that makes them."""
+        own, found = set(weights(self.program)), set[int]()
+        for line in reversed(self.lines):
+            if isinstance(line.stmt, Do):
+                found |= {id(storage(v)) for v in line.reads} if line.stmt.call.option("by") in own else set()
+            elif id(line.result) in found and _hands_on(line.stmt):
+                found |= {id(storage(v)) for v in line.reads if v.incoming}
+        return found
+
+    def _looks_up(self, line: Line) -> bool:
+        return any(v.layout.hot is not None for v in line.reads)
+
+    def _summed(self) -> set[int]:
+        """Products that are only added up, and what only takes its positions from another one: one tensor has them all."""
+        uses = Counter(id(storage(v)) for line in self.lines for v in line.reads)
+        summed, parts = set[int](), set[int]()
+        for line in self.lines:
+            read = [storage(v) for v in line.reads if v.layout.hot is None]
+            once = all(uses[id(v)] == 1 and not v.name.startswith("_") for v in read)
+            if not isinstance(line.stmt, Assign) or not read or not once:
+                summed |= {id(line.result)} if self._product(line) else set()
+                continue
+            adds = _adds(line.stmt) and all(id(v) in summed for v in read)
+            moved = self._looks_up(line) and all(v.incoming and id(v) in summed for v in read)
+            parts |= {id(v) for v in read} if adds or moved else set()
+            summed |= {id(line.result)} if adds or moved or self._product(line) else set()
+        return parts
+
+    # How long.
+
+    def _put_weights_last(self) -> None:
+        """A layer's gradient by its weights is made after the one by its input, and while that is exchanged. What it gathers stays."""
+        for i, line in enumerate(self.lines):
+            made = self.operations.get(id(line.result))
+            if made is None or not made.product or made.during != "weights":
+                continue
+            end = self._handed_on(i, [v for v in line.reads if v.incoming])
+            own = [storage(v) for v in line.reads]
+            gathered = [self.lines[self.made[id(v)]] for v in own if not v.incoming and self.made.get(id(v), -1) >= 0]
+            for value in (*own, *(storage(v) for maker in gathered if self._kernel(maker) and maker.sent for v in maker.reads)):
+                self.last[id(value)] = max(self.last[id(value)], end)
+
+    def _handed_on(self, i: int, incoming: list[BlockValue]) -> int:
+        """The statement that makes the gradient by the input of the layer that has this one by its weights, or that exchanges it."""
+        for j in range(i, len(self.lines)):
+            made = self.operations.get(id(self.lines[j].result))
+            if made is not None and made.product and made.during == "inputs" and any(v in incoming for v in made.reads):
+                break
+        else:
+            return i
+        while True:
+            reader = next((k for k in range(j + 1, len(self.lines)) if self.lines[j].result in self.lines[k].reads), None)
+            stmt = None if reader is None else self.lines[reader].stmt
+            if reader is None or not isinstance(stmt, Assign) or not (_adds(stmt) or self._kernel(self.lines[reader])):
+                return j
+            if not _adds(stmt):
+                return reader if isinstance(stmt.value, Call) and stmt.value.op in COLLECTIVES else j
+            j = reader
+
+    def _share_kernels(self) -> None:
+        """What a kernel reads lives until it has made all that it makes."""
+        for line in reversed(self.lines):
+            own = id(line.result)
+            if isinstance(line.stmt, Assign) and own not in self.whole and own in self.last:
+                for key in (id(storage(v)) for v in line.reads):
+                    self.last[key] = max(self.last.get(key, -1), self.last[own])
+
+
+def _adds(stmt: Assign) -> bool:
+    match stmt.value:
+        case Binary(op="+") | Call(op="total"):
+            return True
+    return False
+
+
+def _hands_on(stmt: Assign) -> bool:
+    """Whether it adds up, or exchanges, what it reads."""
+    return _adds(stmt) or (isinstance(stmt.value, Call) and stmt.value.op in {"part", *COLLECTIVES})
+
+
+def _given(program: Program, walked: Collection[Line]) -> tuple[BlockValue, ...]:
+    """The tensors of the header that statements read, as they read them."""
+    names = set(inputs(program))
+    found = {v.name: v for line in walked for v in map(storage, line.reads) if v.name in names and not v.backward}
+    return tuple(found.values())
+
+
+def products_of_one_value(program: Program) -> tuple[tuple[str, ...], ...]:
+    """The weights that forward multiplies as matrices; those that multiply the same value stand together: a system has them as one."""
+    own, groups = set(matrices(program)), dict[int, list[str]]()
+    for o in operations(program):
+        if o.product and o.during == "forward" and len(o.reads) == 2:
+            names = [v.name for v in o.reads if v.name in own]
+            others = [v for v in o.reads if v.name not in own]
+            if len(names) == 1 and len(others) == 1 and not POSITIONS.isdisjoint(others[0].layout.dims):
+                groups.setdefault(id(storage(others[0])), []).append(names[0])
+    return tuple(tuple(dict.fromkeys(names)) for names in groups.values())

@@ -1,0 +1,110 @@
+"""What a framework keeps in memory otherwise than the blocks' programs say. Read from TOML files beside this module, or from a user's.
+
+Each difference has a name, words, and a source: the file and the function that does so. Nothing here is a number of bytes but workspaces,
+whose sizes are constants of the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from placeproof.core import files
+from placeproof.core.diagnostics import unknown_name
+from placeproof.core.tables import FileKind, Table
+
+_FOLDER = Path(__file__).parent
+_KIND = FileKind(noun="an implementation of blocks", manual="see docs/reference/implementations.md")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One thing that is otherwise than in the blocks' programs. Values are ``block.value``, weights ``block.weight``.
+
+    ``again``: values that a kernel makes again where it reads them, so that nobody keeps them. ``one_tensor``: values that are written one
+    over the other. ``gradients``: weights whose gradient is a tensor of its own before it is added to what the step keeps. ``dummies``:
+    blocks for whose matrices a gradient lies beside that nobody writes to, one for each distinct shape; matrices that multiply the same
+    value are one. ``workspace``: bytes that lie beside all the time, by the architecture of a device, ``other`` for any other one.
+    """
+
+    name: str
+    text: str
+    source: str
+    again: tuple[str, ...] = ()
+    one_tensor: tuple[str, ...] = ()
+    gradients: tuple[str, ...] = ()
+    dummies: tuple[str, ...] = ()
+    workspace: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockImplementation:
+    """How a framework runs blocks. ``describes``: the blocks that it says everything of; others are run as their programs say."""
+
+    name: str
+    title: str
+    source: str
+    describes: tuple[str, ...]
+    assumes: tuple[str, ...] = ()
+    differences: tuple[Difference, ...] = ()
+
+    @property
+    def again(self) -> tuple[str, ...]:
+        """Values that nobody keeps."""
+        return tuple(value for one in self.differences for value in one.again)
+
+    @property
+    def tensors(self) -> tuple[tuple[str, ...], ...]:
+        """Values that share a tensor."""
+        return tuple(one.one_tensor for one in self.differences if one.one_tensor)
+
+    @property
+    def gradients(self) -> frozenset[str]:
+        """Weights whose gradient is made before it is added."""
+        return frozenset(weight for one in self.differences for weight in one.gradients)
+
+    @property
+    def dummies(self) -> frozenset[str]:
+        """Blocks for whose matrices a gradient lies beside."""
+        return frozenset(block for one in self.differences for block in one.dummies)
+
+    def workspace(self, architecture: str) -> int:
+        """Bytes of workspaces on a device of an architecture."""
+        return sum(one.workspace.get(architecture, one.workspace.get("other", 0)) for one in self.differences)
+
+
+def names() -> tuple[str, ...]:
+    """The names of all implementations that come with placeproof."""
+    return files.stems(_FOLDER)
+
+
+def find(name: str) -> BlockImplementation:
+    """The implementation of that name, or of a file that ends in ``.toml``. Raises InputError with all names, or with all that is wrong."""
+    if name.endswith(".toml"):
+        return read(Table.open(name, kind=_KIND))
+    if name not in names():
+        listed = f"they are {', '.join(names())}; a file of your own ends in .toml"
+        raise unknown_name(f"there is no implementation of blocks `{name}`", name, names(), listed)
+    return _shipped(name)
+
+
+@cache
+def _shipped(name: str) -> BlockImplementation:
+    return read(Table.open(_FOLDER / f"{name}.toml", kind=_KIND))
+
+
+def read(table: Table) -> BlockImplementation:
+    """The implementation of a file. Raises InputError with all that is wrong."""
+    said = table.fields(
+        **dict.fromkeys(("name", "title", "source"), Table.required),
+        **dict.fromkeys(("describes", "assumes"), Table.texts),
+        difference=lambda table, key: tuple(_differences(table, key)),
+    )
+    return table.sound(BlockImplementation(**{k: v for k, v in said.items() if k != "difference"}, differences=said["difference"]))
+
+
+def _differences(table: Table, key: str) -> Iterator[Difference]:
+    for one in table.tables(key):
+        yield one.record(Difference, {"name": one.name}, workspace=Table.counts)

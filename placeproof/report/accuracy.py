@@ -1,0 +1,72 @@
+"""Measured runs beside what is derived for them as a document: the schema ``placeproof.accuracy/1``, and its text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+from placeproof.cost.accuracy import Prediction
+from placeproof.report.document import Document, Lines, Notes, Section, Table, section
+from placeproof.runs import GIB, RunSet
+
+SCHEMA = "placeproof.accuracy/1"
+
+
+def document(of: RunSet, predictions: Sequence[Prediction], without: Sequence[str]) -> Document:
+    """Every run, also those that are far off. ``without``: differences of the implementation that were left out."""
+    return Document(name=of.name, sections=lambda: _sections(of, predictions, without), data=lambda: _data(of, predictions, without))
+
+
+def _sections(of: RunSet, predictions: Sequence[Prediction], without: Sequence[str]) -> Iterator[Section]:
+    left = f", without {', '.join(without)}" if without else ""
+    yield section(f"{of.name}: {of.title}, as {of.implementation} runs them{left}", Lines([f"source: {of.source}"]))
+    rows = [
+        (one.run.strategy, *_changed(one.run.settings), _gib(one.run.tensors), _gib(one.tensors), _share(one.error), _share(_more(one)))
+        for one in predictions
+    ]
+    head = ("strategy", "s", "measured", "derived", "error", "reserved")
+    notes = ["GiB of tensors of a device of the fullest stage; reserved: what the allocator had beyond the measured ones"]
+    if errors := [abs(one.error) for one in predictions if one.error is not None]:
+        notes.append(f"errors: {_share(sum(errors, Fraction(0)) / len(errors))} on average, at most {_share(max(errors))}")
+    yield section("the most that tensors take", Table(rows, head, range(1, len(head))), Notes(notes))
+    moments = dict.fromkeys(one.moment for one in predictions if one.moment)
+    yield from [section("where that is", Lines(list(moments)))] if moments else []
+
+
+def _changed(settings: tuple[str, ...]) -> list[str]:
+    return [text.partition("=")[2] for text in settings if text.startswith("s=")] or [""]
+
+
+def _more(one: Prediction) -> Fraction | None:
+    return None if one.run.reserved is None or one.run.tensors is None else one.run.reserved / one.run.tensors - 1
+
+
+def _gib(amount: Fraction | None) -> str:
+    return "?" if amount is None else f"{float(amount / GIB):.2f}"
+
+
+def _share(value: Fraction | None) -> str:
+    return "?" if value is None else f"{float(100 * value):.2f} %"
+
+
+def _data(of: RunSet, predictions: Sequence[Prediction], without: Sequence[str]) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "runs": of.name,
+        "source": of.source,
+        "implementation": of.implementation,
+        "without": list(without),
+        "rows": [
+            {
+                "name": one.run.name,
+                "strategy": one.run.strategy,
+                "settings": list(one.run.settings),
+                "tensors": {"measured": one.run.tensors, "derived": one.tensors, "error": one.error},
+                "reserved": one.run.reserved,
+                "stage": one.stage,
+                "moment": one.moment or None,
+            }
+            for one in predictions
+        ],
+    }

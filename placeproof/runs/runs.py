@@ -1,0 +1,99 @@
+"""Measured runs, from the TOML files beside this module: what was run, what was measured, where that was published.
+
+No figure of a prediction may be fitted to them. What is predicted is not written down here: it is derived.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from placeproof.core import files
+from placeproof.core.diagnostics import unknown_name
+from placeproof.core.tables import FileKind, Table
+
+_FOLDER = Path(__file__).parent
+_KIND = FileKind(noun="a file of measured runs", manual="see the other files of measured runs")
+#: Bytes of the unit that memory is measured in.
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRun:
+    """A run: its strategy, ``settings`` as ``--set`` takes them, and what was measured: ``tensors``, the most bytes of tensors of a device,
+    and ``reserved``, what the allocator had then; None where nobody says."""
+
+    name: str
+    strategy: str
+    settings: tuple[str, ...]
+    tensors: Fraction | None
+    reserved: Fraction | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSet:
+    """Runs of one publication, of one model, implementation and kind of device. ``digit``: bytes of the last digit that is printed.
+    ``within``: the largest error of what is derived for tensors, rounded up; a test holds it."""
+
+    name: str
+    title: str
+    source: str
+    device: str
+    model: str
+    implementation: str
+    precision: str
+    digit: Fraction
+    within: Fraction
+    runs: tuple[MeasuredRun, ...]
+
+
+@cache
+def run_sets() -> tuple[RunSet, ...]:
+    """All of them, by name."""
+    return tuple(_read(Table.open(_FOLDER / f"{name}.toml", kind=_KIND)) for name in files.stems(_FOLDER))
+
+
+def like(implementation: str) -> tuple[RunSet, ...]:
+    """The sets of an implementation."""
+    return tuple(one for one in run_sets() if one.implementation == implementation)
+
+
+def named(name: str) -> RunSet:
+    """The set of that name. Raises InputError that lists all of them."""
+    every = {one.name: one for one in run_sets()}
+    if name not in every:
+        raise unknown_name(f"there are no measured runs `{name}`", name, tuple(every), f"there are {', '.join(every)}")
+    return every[name]
+
+
+def _read(table: Table) -> RunSet:
+    said = table.fields(
+        **dict.fromkeys(("name", "title", "source", "device", "model", "implementation", "precision"), Table.required),
+        settings=Table.texts,
+        digit=_gib,
+        within=_share,
+        run=lambda table, key: table.rows(key),
+    )
+    settings = said.pop("settings")
+    runs = tuple(_run(row, settings) for row in said.pop("run"))
+    return table.sound(RunSet(**said, runs=runs))
+
+
+def _run(row: Table, settings: tuple[str, ...]) -> MeasuredRun:
+    said = row.fields(name=Table.required, strategy=Table.required, settings=Table.texts, tensors=_gib, reserved=_gib)
+    return MeasuredRun(**{**said, "settings": settings + said["settings"]})
+
+
+def _gib(table: Table, key: str) -> Fraction | None:
+    """GiB, as they are printed, in bytes."""
+    value: Any = table.value(key, lambda value: isinstance(value, Decimal | int) and value > 0, "a number of GiB above 0")
+    return None if value is None else Fraction(value) * GIB
+
+
+def _share(table: Table, key: str) -> Fraction:
+    value: Any = table.value(key, lambda value: isinstance(value, Decimal) and 0 < value < 1, "a number between 0 and 1")
+    return Fraction(value or 0)

@@ -1,0 +1,130 @@
+"""Runs that others measured on real devices, held against what is derived for them."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from placeproof.answers.accuracy import accuracy
+from placeproof.core.diagnostics import InputError
+from placeproof.implementations import find, names
+from placeproof.runs import GIB, like, named, run_sets
+
+DATA = Path(__file__).parent.parent / "data" / "measured" / "b200_steps.csv"
+
+
+def test_rows_are_those_that_were_published() -> None:
+    """Each row is one of the collection, with its figures, and none of the collection is missing."""
+    rows = list(csv.DictReader(DATA.read_text(encoding="utf-8").splitlines()))
+    published = {(Fraction(r["allocated_gib"]) * GIB, Fraction(r["reserved_gib"]) * GIB, int(r["seq"])) for r in rows}
+    sizes = [dict(text.split("=") for text in run.settings) for run in named("b200").runs]
+    ours = {(run.tensors, run.reserved, int(size["s"])) for run, size in zip(named("b200").runs, sizes, strict=True)}
+    assert ours == published
+    for run, size in zip(named("b200").runs, sizes, strict=True):
+        row = next(r for r in rows if run.tensors == Fraction(r["allocated_gib"]) * GIB)
+        degrees = {"tp": int(row["tp"]), "cp": int(row["cp"]), "pp": int(row["pp"]), "zero1": int(row["dp"])}
+        for axis, degree in degrees.items():
+            assert (f"{axis}({degree}" in run.strategy) == (degree > 1), (run.strategy, row)
+        assert size["L"] == row["layers"]
+        assert size["b"] == row["micro_batch"]
+
+
+@pytest.mark.parametrize("name", [one.name for one in run_sets()])
+def test_every_run_is_within_what_is_said(name: str) -> None:
+    """And what is said is no looser than it has to be."""
+    found = accuracy(name)
+    errors = [abs(one.error) for one in found.predictions if one.error is not None]
+    assert len(errors) == len(found.of.runs)
+    assert found.of.within / 2 < max(errors) <= found.of.within
+    assert sum(errors) / len(errors) < Fraction(6, 1000)
+
+
+def test_each_difference_is_needed() -> None:
+    """Without one of them some run is further off than what is said; the embedding's gradient decides no run of the set."""
+    of = replace(named("b200"), runs=named("b200").runs[1:4:2])
+    for difference in find(of.implementation).differences:
+        errors = [abs(one.error) for one in accuracy(of, [difference.name]).predictions if one.error is not None]
+        assert (max(errors) > of.within) == (difference.name != "table"), difference.name
+
+
+def test_blocks_alone_are_further_off() -> None:
+    errors = [abs(one.error) for one in accuracy("b200", ["all"]).predictions if one.error is not None]
+    assert max(errors) > Fraction(6, 100)
+
+
+def test_the_gradient_of_a_table_decides_where_little_else_is_kept() -> None:
+    """Of a stage with an embedding and full recomputation: the table's gradient is there when backward ends."""
+    import placeproof
+
+    model = placeproof.model(
+        "zero1(8) * pp(2)",
+        "llama3-8b",
+        recompute="full",
+        implementation="megatron-te-2.11",
+        b=1,
+        s=512,
+        L=4,
+        m=8,
+        precision="megatron-bf16",
+    )
+    first = model.costs[0]
+    moment = model.peak_moment(first, model.numbers.values)
+    assert moment is not None
+    assert (moment.part, moment.backward) == ("before", True)
+    assert model.value(moment.bytes, model.numbers.values) > 128256 * 4096 * 2 - 4 * 512 * 4096 * 2 * 4
+
+
+@pytest.mark.parametrize("name", names())
+def test_an_implementation_speaks_of_what_is_there(name: str) -> None:
+    """Blocks, values and weights that it names are those of blocks; each difference has a source with a file."""
+    from placeproof.models.programs import block_program, blocks
+
+    one = find(name)
+    assert set(one.describes) <= set(blocks())
+    assert one.dummies <= set(blocks())
+    for named_value in (*one.again, *(v for values in one.tensors for v in values), *one.gradients):
+        block, _, value = named_value.partition(".")
+        text = block_program(block)
+        assert value in {t.name for t in text.tensors} | {t.name for s in text.body for t in getattr(s, "targets", ())}, named_value
+    for difference in one.differences:
+        assert "@" in difference.source
+        assert ":" in difference.source
+    assert all(of.implementation in names() for of in run_sets())
+    assert like(name)
+
+
+HEAD = 'name = "mine"\ntitle = "t"\nsource = "s"\n'
+DIFFERENCE = HEAD + '[difference.x]\ntext = "t"\nsource = "s"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (DIFFERENCE + 'agian = ["swiglu.s"]\n', "`agian` is no key of `[difference.x]`"),
+        (DIFFERENCE + "workspace = { other = -1 }\n", "a whole number of at least 0"),
+        ('name = "mine"\ntitle = "t"\n', "`source` is missing"),
+        ("name = \n", "this is not TOML"),
+    ],
+)
+def test_a_file_of_ones_own_that_is_wrong(text: str, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        find(str(file))
+    assert says in str(error.value)
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    """One that says nothing has kernels that are fused, and what lies there while they run."""
+    import placeproof
+
+    file = tmp_path / "mine.toml"
+    file.write_text(HEAD, encoding="utf-8")
+    ideal, mine = (placeproof.model("ddp(2)", "llama3-8b", implementation=i, b=1).costs[0] for i in (None, str(file)))
+    assert mine.kept == ideal.kept
+    assert mine.beside == 0
+    assert mine.working != 0
