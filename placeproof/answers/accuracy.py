@@ -35,8 +35,11 @@ class Accuracy(Answer):
 
 
 def accuracy(runs: str | RunSet, without: Collection[str] = ()) -> Accuracy:
-    """Every run of a set, or of the set of that name, derived anew. ``without``: names of differences of its implementation to leave out, ``all`` for the blocks'
-    programs alone. Raises InputError for a set or a difference that is not there."""
+    """Every run of a set, or of the set of that name, derived anew.
+
+    ``without``: names of differences of its implementation to leave out, ``all`` for the blocks' programs alone. Raises InputError for a
+    set or a difference that is not there.
+    """
     of = named(runs) if isinstance(runs, str) else runs
     run_by = _without(find(of.implementation), tuple(without))
     return Accuracy(of=of, without=tuple(without), predictions=tuple(_prediction(of, run, run_by) for run in of.runs))

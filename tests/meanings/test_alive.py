@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+import sympy
 
 import placeproof
 from placeproof.core.diagnostics import InputError
@@ -161,3 +162,24 @@ def test_full_recomputation_has_a_whole_layer_beside_the_inputs() -> None:
     more = (whole[first] - part[first]).subs(values)  # type: ignore[operator, attr-defined]
     kept_by_one = (plain.kept - full.kept).subs({**values, "L": 1})
     assert more == kept_by_one > 0
+
+
+@pytest.mark.parametrize("recompute", ["full:2", "full/2"])
+def test_layers_that_are_computed_again_together(recompute: str) -> None:
+    """By hand, of four layers on one device. `full:2`: the first two keep their input, and are computed again when the two behind them are
+    free; `full/2`: two at a time from one input, so that the first of a pair lies there whole while backward of the second one runs."""
+    run_by, strategy = find("megatron-te-2.11"), placeproof.strategy("ddp(2)")
+    model = load("llama3-8b").resized({"L": 4, "s": 4096})
+    plain, again = (derive_model(model, strategy, recompute=r, run_by=run_by) for r in (None, recompute))
+    values = {"b": 1, "b_a": 2, "b_theta": 2}
+
+    def number(amount: object) -> int:
+        return int(sympy.sympify(amount).subs({**model.sizes, **values}))
+
+    whole = number((plain.costs[0].kept).subs("L", 1)) - number(plain.costs[0].kept.subs("L", 0))
+    most = max(number(m.bytes) for m in plain.costs[0].moments if m.part == "layers" and m.backward)
+    replayed = max(number(m.bytes) for m in again.costs[0].moments if m.part.startswith("layers (") and m.backward)
+    x = 4096 * 4096 * 2
+    # beyond the inputs that are kept: one layer comes back, when two whole ones are free; or two layers do
+    expected = most + (whole - x - 2 * whole if recompute == "full:2" else 2 * whole - x)
+    assert replayed == expected
