@@ -649,7 +649,7 @@ SFT = FULL.replace("use_muon: true\n", "optim: adafactor\n")
         ("transformers", "output_dir: out\noptim: adafactor\n", True, False, False),
         ("transformers", "output_dir: out\nadafactor: true\n", True, False, False),
         ("transformers", "output_dir: out\noptim: adafactor\ndeepspeed: {zero_optimization: {stage: 1}}\n", False, True, False),
-        ("transformers", "output_dir: out\noptim: adafactor\nfsdp: full_shard\n", False, False, True),
+        ("transformers", "output_dir: out\noptim: adafactor\nfsdp: full_shard\nfsdp_config: {version: 1}\n", False, True, False),
         ("llamafactory", SFT, True, False, False),
         ("llamafactory", SFT + "use_galore: true\n", False, True, True),
         ("axolotl", MUON.replace("muon", "adafactor"), True, False, False),
@@ -658,8 +658,37 @@ SFT = FULL.replace("use_muon: true\n", "optim: adafactor\n")
 def test_adafactor_is_read_where_every_device_has_whole_gradients(
     system: str, text: str, adafactor: bool, without: bool, another: bool
 ) -> None:
-    """Flat parts, of ZeRO, make another step of it; of those of FSDP nothing is said."""
+    """Flat parts, of ZeRO and FSDP 1, make another step of it."""
     read = written(text, 4, system)
     assert ("adafactor" in read.expression.split(" * ")) is adafactor
     assert read.without == (("elementwise-optimizer",) if without else ())
     assert any(r.role is Role.ANOTHER_STEP for r in read.readings) is another
+    assert "adam" not in " ".join(r.note for r in read.readings if r.name != "use_galore").lower().replace("adafactor", "")
+
+
+@pytest.mark.parametrize(
+    ("system", "text", "line"),
+    [
+        ("transformers", "output_dir: out\noptim: adafactor\nfsdp: full_shard\n", 2),
+        ("transformers", "output_dir: out\nadafactor: true\nfsdp: full_shard\n", 2),
+        ("axolotl", MUON.replace("muon", "adafactor") + "fsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n", 0),
+    ],
+)
+def test_adafactor_of_distributed_tensors_is_refused(system: str, text: str, line: int) -> None:
+    """PyTorch 2.13 stops where `torch.zeros(...).to(gradient)`, which is no DTensor, is added to."""
+    with pytest.raises(InputError, match="transformers' Adafactor") as refused:
+        written(text, 4, system)
+    (found,) = refused.value.diagnostics
+    assert found.place is not None
+    assert found.place.line == (line or text[: text.index("adafactor")].count("\n") + 1)
+
+
+@pytest.mark.parametrize(
+    ("optim", "told"), [("adamw_torch", "fp32-adam"), ("sgd", "--precision sgd"), ("adafactor", ""), ("lion_32bit", "")]
+)
+def test_bytes_are_advised_of_the_update_that_is_said(optim: str, told: str) -> None:
+    for more in ("", "fsdp: full_shard\nfsdp_config: {version: 1}\n"):
+        read = written(f"output_dir: out\nbf16: true\noptim: {optim}\n{more}", 4, "transformers")
+        (note,) = (r.note for r in read.readings if r.name == "bf16")
+        assert told.removeprefix("" if more else "--precision ") in note
+        assert told or "adam" not in note.lower()

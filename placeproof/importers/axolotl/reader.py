@@ -151,6 +151,5 @@ def _training(run: Arguments) -> Training:
         recomputes=bool(run.get("gradient_checkpointing")),
         directions=_MUON if run.get("optimizer") == "muon" and not run.get("adapter") else None,
         names=_NAMES,
-        shards=f"weights are loaded in {loaded}, and in which type FSDP keeps them is not said",
-        whole=f"weights are loaded in {loaded}, and embeddings perhaps in fp32",
+        loaded=loaded,
     )

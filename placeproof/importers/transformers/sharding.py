@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from placeproof.importers.accelerate.reader import UNWRAPPED
 from placeproof.importers.fsdp import on_host
 from placeproof.importers.imported import Imported, Role, in_shards
-from placeproof.importers.transformers.training import Arguments, Parts, Training, adam_or_sgd, directed, recomputation, whole
+from placeproof.importers.transformers.training import Arguments, Parts, Training, directed, in_one_type, recomputation, whole
 
 _CONFIG = "fsdp_config."
 _HYBRID = ("hybrid_shard", "hybrid_shard_zero2")
@@ -39,9 +39,13 @@ def sharded(run: Arguments, training: Training, *, version: int | None = None, g
     _accumulation(run, training)
     if (known := training.directions) is not None and known.parts is not None and version == 2 and "tp" not in parts:
         parts |= directed(run, known.setting, known.parts, matrices="exchanged")
-    if training.rowwise:
-        run.say(training.name("optim"), "an update that looks at whole matrices, of which each device has a part", Role.ANOTHER_STEP)
-    return replace(whole(run, training, parts, _precision(run, training)), without=())
+    if training.rowwise and version == 2:
+        said = [name for name in (training.name("optim"), "adafactor") if run.said(name)]
+        message = (
+            "transformers' Adafactor adds parts of matrices, as FSDP 2 has them (DTensors), to sums that are none, and PyTorch stops there"
+        )
+        run.refuse(said[0], message, "`adamw_torch`, or DistributedDataParallel, where each device has whole matrices")
+    return whole(run, training, parts, _precision(run, training))
 
 
 def _accumulation(run: Arguments, training: Training) -> None:
@@ -139,4 +143,4 @@ def _precision(run: Arguments, training: Training) -> str | None:
     if not training.weights:
         run.say(name, "not in 16 bits; everything has the type in which the program loads the weights, which is not said")
         return None
-    return adam_or_sgd(training)
+    return in_one_type(training.update, training.weights)

@@ -30,9 +30,6 @@ TYPES = {
     **dict.fromkeys(("bfloat16", "bf16", "torch.bfloat16"), "bf16"),
     **dict.fromkeys(("float16", "fp16", "half", "torch.float16"), "fp16"),
 }
-#: What is told of the types that are held, under FSDP with 16 bits, and where the file does not say it.
-SHARDS = "shards, gradients and Adam's state in fp32; gathered, computed and sent in 16 bits: `--precision fp32-adam` counts what is kept"
-WHOLE = "the program decides in which type the weights are held: with `dtype` or `torch_dtype` of float32 it is fp32-adam"
 #: Why no strategy is read where parameters are frozen.
 FROZEN = "some of the model's own parameters seem to be frozen, and which ones is not read"
 #: From this likeness on an argument that is not known is taken for a slip of the pen.
@@ -51,8 +48,8 @@ class Training:
 
     ``weights``: fp32, bf16 or fp16, empty where the file does not say in which type they are held. ``norm``: gradients are clipped to it
     where it is above 0. ``on_host``: what is kept of layers that are computed again lies in host memory. ``directions``: of an update of
-    whole matrices that is known. ``names``: under which names the launcher says what the Trainer calls otherwise. ``shards``, ``whole``: as
-    :data:`SHARDS` and :data:`WHOLE`.
+    whole matrices that is known. ``names``: under which names the launcher says what the Trainer calls otherwise. ``loaded``: in which type
+    the launcher loads weights, where that is not the one in which they are held.
     """
 
     micro: int
@@ -65,15 +62,33 @@ class Training:
     on_host: bool = False
     directions: Directions | None = None
     names: Mapping[str, str] = field(default_factory=dict)
-    shards: str = (
-        "shards, gradients and Adam's state in fp32; gathered, computed and sent in 16 bits: `--precision fp32-adam` counts what is kept"
-    )
-    whole: str = "the program decides in which type the weights are held: with `dtype` or `torch_dtype` of float32 it is fp32-adam"
+    loaded: str = ""
 
     @property
     def rowwise(self) -> bool:
         """Whether the update is known, and looks at whole rows or matrices."""
         return self.update.rowwise and self.update.role is Role.READ
+
+    @property
+    def shards(self) -> str:
+        """What is told of the types that FSDP holds, with 16 bits."""
+        if self.loaded:
+            return f"weights are loaded in {self.loaded}, and in which type FSDP keeps them is not said"
+        sent = "in fp32; gathered, computed and sent in 16 bits"
+        if (named := in_one_type(self.update, "fp32")) is None:
+            return f"shards and gradients {sent}; what the update keeps is not counted as it is"
+        return f"shards, gradients and {self.update.deepspeed.removesuffix('W')}'s state {sent}: `--precision {named}` counts what is kept"
+
+    @property
+    def whole(self) -> str:
+        """What is told of them where every device has all, and the file does not say them."""
+        if self.loaded:
+            return f"weights are loaded in {self.loaded}, and embeddings perhaps in fp32"
+        counted = (
+            "`--set b_theta=4 --set b_g=4 --set b_master=0`" if self.update.strategy == "adafactor" else in_one_type(self.update, "fp32")
+        )
+        held = f": with `dtype` or `torch_dtype` of float32 it is {counted}" if counted else ""
+        return f"the program decides in which type the weights are held{held}"
 
     def name(self, argument: str) -> str:
         """The launcher's name of an argument of the Trainer."""
@@ -224,13 +239,13 @@ def _held(run: Arguments, training: Training) -> str | None:
         return None
     if training.mixed:
         run.note(name, f"operations compute in {training.mixed}; weights, gradients and the optimizer's state are {training.weights}")
-    return adam_or_sgd(training)
+    return in_one_type(training.update, training.weights)
 
 
-def adam_or_sgd(training: Training) -> str | None:
+def in_one_type(update: Update, weights: str) -> str | None:
     """The named precision in which everything has the type of the weights, None where none is."""
     named = {("AdamW", "fp32"): "fp32-adam", ("AdamW", "bf16"): "bf16-adam", ("SGD", "fp32"): "sgd"}
-    return named.get((training.update.deepspeed, training.weights))
+    return named.get((update.deepspeed, weights))
 
 
 def adapted(
