@@ -193,10 +193,10 @@ def _profile(name: str) -> list[str] | None:
 def _model(name: str) -> list[str] | None:
     from placeproof.models import load, presets
     from placeproof.models.family import families, family
-    from placeproof.models.hub import checkpoints
+    from placeproof.models.hub import checkpoint
     from placeproof.report import described
 
-    if name in presets() or name in checkpoints():
+    if name in presets() or checkpoint(name) is not None:
         return list(described.model(load(name)))
     return list(described.family(family(name), load(name))) if name in families() else None
 
@@ -239,9 +239,13 @@ EXPLAINERS: tuple[Callable[[str], list[str] | None], ...] = (
 )
 
 
-def _known() -> Iterator[str]:
+def _known(name: str) -> Iterator[str]:
+    """What there is to be meant by a name; checkpoints of the hub, by one of theirs."""
     from placeproof.cli.listing import KINDS
+    from placeproof.models.hub import checkpoints
 
+    if "/" in name:
+        yield from checkpoints()
     for kind, rows in KINDS.items():
         if kind != "operations":
             yield from (row[0] for row in rows())
@@ -258,4 +262,4 @@ def command(
         if lines is not None:
             typer.echo("\n".join(lines))
             return
-    refuse("PP204", f"nothing here is called `{name}`", help=suggestion(name, _known()) or "`placeproof list strategies`")
+    refuse("PP204", f"nothing here is called `{name}`", help=suggestion(name, _known(name)) or "`placeproof list strategies`")

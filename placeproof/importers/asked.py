@@ -12,7 +12,7 @@ from placeproof.framework_rules.formula import Fact, Formula
 from placeproof.importers.fields import Reader
 from placeproof.importers.imported import Reading, Role
 from placeproof.importers.meaning import Meaning, Refusal
-from placeproof.models.hub import checkpoints
+from placeproof.models.hub import checkpoint
 
 
 class Known(Mapping[str, Any]):
@@ -46,7 +46,7 @@ class Known(Mapping[str, Any]):
         """Add the facts of the table that what is known suffices for, and what is known of the model that the settings name."""
         if self.meaning.models:
             name = next((one for one in self.meaning.models if self.reader.said(one)), self.meaning.models[0])
-            known = checkpoints().get(str(self.reader.get(name)))
+            known = checkpoint(str(self.reader.get(name)))
             self.put("model_type", known.type if known else "", name)
             self.put("dense_model", known is not None and not known.experts, name)
             self.put("sparse_model", known is not None and known.experts, name)

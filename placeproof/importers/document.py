@@ -42,7 +42,7 @@ class Document:
     ``again``: names that are said more than once, of which the last counts. ``bare``: a name without a value is true, as on command lines.
     ``open``: names whose values the file leaves open, with what is to be said of that. ``added``: names that the file says are its own;
     None where it cannot say that. ``elsewhere``: keys that another document says, over which this one is laid. ``referred``: settings that
-    values refer to, and the tables around them.
+    values refer to, and the tables around them. ``typed``: its values are those of a program, in which a text is no number.
     """
 
     data: Mapping[str, Any]
@@ -55,6 +55,7 @@ class Document:
     added: frozenset[str] | None = None
     elsewhere: Mapping[KeyPath, Document] = field(default_factory=dict)
     referred: frozenset[KeyPath] = frozenset()
+    typed: bool = False
 
     @cached_property
     def lines(self) -> list[str]:

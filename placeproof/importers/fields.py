@@ -194,7 +194,7 @@ class Reader:
             note = "filled in by the trainer: kept open" if left is None else f"{left}; {known.note}"
             self.readings.append(self._reading(name, value, known.role, note))
             return
-        literal = self.as_written and name.rpartition(".")[0] in self.passed_over
+        literal = self.document.typed or (self.as_written and name.rpartition(".")[0] in self.passed_over)
         text = literal and isinstance(value, str) and "text" not in known.kinds
         read = _NO if text and value not in known.choices else _fits(known, value)
         if read is _NO:

@@ -51,11 +51,23 @@ def checkpoints() -> dict[str, Checkpoint]:
     return read_checkpoints(Table.open(Path(__file__).parent / "hub.toml", kind=_KIND))
 
 
+@cache
+def _names() -> dict[str, str]:
+    """Their names in small letters, with the names themselves."""
+    return {name.lower(): name for name in checkpoints()}
+
+
+def checkpoint(name: str) -> Checkpoint | None:
+    """The checkpoint of a name, in whatever letters: the hub takes small ones for capitals (huggingface_hub, issue 2090)."""
+    return checkpoints().get(_names().get(name.lower(), ""))
+
+
 def read_checkpoints(file: Table) -> dict[str, Checkpoint]:
     """The checkpoints of a file. Raises InputError with all that is wrong with it."""
     file.known(("sources", "dense", "experts"))
     sources = file.mapping("sources")
     found: dict[str, Checkpoint] = {}
+    seen: set[str] = set()
     for table in ("dense", "experts"):
         for row in file.rows(table):
             said = row.fields(**dict.fromkeys(("type", "names"), Table.required), preset=Table.text, sources=Table.required_texts)
@@ -64,7 +76,8 @@ def read_checkpoints(file: Table) -> dict[str, Checkpoint]:
                     row.unknown(f"`{source}` is no source", source, sources, "sources")
             known = tuple(sources.get(source, "") for source in said["sources"])
             for name in said["names"].split():
-                if name in found:
+                if name.lower() in seen:
                     row.refuse(f"`{name}` has two rows", "names")
+                seen.add(name.lower())
                 found[name] = Checkpoint(type=said["type"], preset=said["preset"], experts=table == "experts", sources=known)
     return file.sound(found)

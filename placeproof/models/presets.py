@@ -9,7 +9,7 @@ from placeproof.core import files
 from placeproof.core.diagnostics import Diagnostic, InputError, suggestion
 from placeproof.core.tables import Table
 from placeproof.models.family import KIND, Family, families, family, read_family
-from placeproof.models.hub import checkpoints
+from placeproof.models.hub import checkpoint, checkpoints
 from placeproof.models.model import Model, build
 
 _FOLDER = Path(__file__).parent / "presets"
@@ -38,13 +38,13 @@ def load(name: str | Path, /, **options: str) -> Model:
         return _model(Table.open(_FOLDER / f"{name}.toml", kind=KIND), options, folder=None)
     if name in families():
         return build(family(name), name=name, options=options)
-    of_hub = checkpoints() if "/" in name else {}
-    if (checkpoint := of_hub.get(name)) is not None and checkpoint.preset:
-        return load(checkpoint.preset, **options)
-    if checkpoint is not None:
-        message = f"`{name}` is a model of type `{checkpoint.type}`, and no preset has its sizes"
+    of_hub = checkpoint(name)
+    if of_hub is not None and of_hub.preset:
+        return load(of_hub.preset, **options)
+    if of_hub is not None:
+        message = f"`{name}` is a model of type `{of_hub.type}`, and no preset has its sizes"
         raise InputError([Diagnostic(code="PP101", message=message, help=_AWAY)])
-    known = (*presets(), *families(), *(name for name, one in of_hub.items() if one.preset))
+    known = (*presets(), *families(), *(of for of, one in checkpoints().items() if one.preset and "/" in name))
     help = (
         suggestion(name, known)
         or _AWAY * ("/" in name)

@@ -227,6 +227,12 @@ def test_whatever_is_listed_is_explained(kind: str, capsys: pytest.CaptureFixtur
         assert name in out(capsys, "explain", name)
 
 
+def test_checkpoints_of_the_hub_are_explained_in_any_letters(capsys: pytest.CaptureFixture[str]) -> None:
+    assert out(capsys, "explain", "qwen/qwen3-30b-a3b") == out(capsys, "explain", "Qwen/Qwen3-30B-A3B")
+    assert run(["explain", "qwen/qwen3-30b-a3"]) != 0
+    assert "did you mean `Qwen/Qwen3-30B-A3B`" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", names())
 def test_an_explained_strategy_has_all_of_its_file(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     found, text = template(name), out(capsys, "explain", name)

@@ -215,6 +215,8 @@ def test_adapters_beside_few_bits_and_of_versions_that_left_norms_trained(read) 
         (config("optimizer=OptimizersContainer.Config(param_groups=groups)"), "the optimizer is"),
         (config("model_spec=make_model()"), "the model is not as `model_registry` makes it"),
         (lora("LoRAConverter.Config(rank=0)"), "`lora.rank` is a whole number of at least 1"),
+        (lora("LoRAConverter.Config(rank='8')"), "`lora.rank` is a whole number of at least 1, not '8'"),
+        (config("parallelism=ParallelismConfig(tensor_parallel_degree='2')"), "`parallelism.tensor_parallel_degree` is"),
         (lora("LoRAConverter.Config(rank=RANK)"), "is left open: it is `RANK`"),
         (lora("LoRAConverter.Config(8)"), "`LoRAConverter.Config` takes its settings by name"),
         (lora("LoRAConverter.Config(dropout=0.1)"), "`dropout` is no setting of `lora`"),

@@ -463,7 +463,7 @@ def test_layers_of_which_the_last_are_trained_alone(said: str, layers: int, unsa
 def test_experts_with_numbers_of_layers_are_trained_with_these() -> None:
     """LLaMA-Factory looks for `.47.` in names, and finds `model.layers.0.mlp.experts.47.up_proj`, too."""
     text = FACTORY + "finetuning_type: freeze\n"
-    for model, other in (("Qwen/Qwen3-30B-A3B", True), ("Qwen/Qwen3-8B", False)):
+    for model, other in (("Qwen/Qwen3-30B-A3B", True), ("qwen/qwen3-30b-a3b", True), ("Qwen/Qwen3-8B", False)):
         read = written(text.replace("path: m", f"path: {model}"), 8, "llamafactory")
         assert bool(read.another_step) is other
 

@@ -208,6 +208,7 @@ def test_presets_have_the_sizes_of_their_configurations_and_count_as_transformer
     ("hub", "name"),
     [
         ("Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b"),
+        ("qwen/qwen3-30b-a3b", "qwen3-30b-a3b"),
         ("meta-llama/Meta-Llama-3-8B", "llama3-8b"),
         ("google/gemma-3-27b-it", "gemma3-27b"),
         ("google/gemma-3-27b-pt", "gemma3-27b"),
@@ -261,7 +262,7 @@ UNREAD = (*("deepseek_v4", "gemma4", "minimax_m3", "mistral3", "nemotron-nas", "
         ('names = "a/b"\nsources = ["x"]', "`type` is missing"),
         ('type = "llama"\nnames = "a/b"\nsources = ["y"]', "`y` is no source"),
         ('type = "llama"\nnames = "a/b"\nsources = []', "`sources` is missing"),
-        ('type = "llama"\nnames = "a/b a/b"\nsources = ["x"]', "`a/b` has two rows"),
+        ('type = "llama"\nnames = "a/b A/b"\nsources = ["x"]', "`A/b` has two rows"),
     ],
 )
 def test_a_table_of_checkpoints_says_what_is_wrong_with_it(text: str, message: str) -> None:

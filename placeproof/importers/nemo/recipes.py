@@ -91,7 +91,14 @@ def document(text: str, source: str, name: str, problems: Problems) -> Recipe:
         settings.tables(key, value, made.places[key], all_of)
     problems.raise_if_any()
     return Recipe(
-        data=settings.data, source=source, text=text, spans=settings.spans, open=settings.open, classes=settings.classes, bridge=bridge
+        data=settings.data,
+        source=source,
+        text=text,
+        spans=settings.spans,
+        open=settings.open,
+        classes=settings.classes,
+        bridge=bridge,
+        typed=True,
     )
 
 

@@ -86,7 +86,8 @@ def document(text: str, source: str, name: str, problems: Problems) -> Document:
         _field(settings, key, value, made.places[key])
     tokens = _batches(settings, made)
     problems.raise_if_any()
-    return (Tokens if tokens else Registry)(data=settings.data, source=source, text=text, spans=settings.spans, open=settings.open)
+    kind = Tokens if tokens else Registry
+    return kind(data=settings.data, source=source, text=text, spans=settings.spans, open=settings.open, typed=True)
 
 
 def _field(settings: Settings, key: str, value: Any, node: Any) -> None:
