@@ -15,6 +15,7 @@ from placeproof.semantics.judge.model import JudgedModel, judge_linked
 from placeproof.semantics.judge.verdict import Judged, Word, judge
 from placeproof.semantics.linked import link
 from placeproof.semantics.lower import lower
+from placeproof.semantics.scheduled import not_proved
 
 if TYPE_CHECKING:
     from placeproof.importers import Imported, Reading
@@ -75,9 +76,17 @@ def judgement(subject: Asked, *, without: Iterable[str] = ()) -> Judgement:
     target, imported = asked(subject)
     dropped = frozenset(without).union(*(one.without for one in imported))
     judged = judge(lower(target) if isinstance(target, Strategy) else target, without=dropped)
+    if isinstance(target, Strategy):
+        judged = beside_order(judged, target)
     settings = _another_step(imported)
     word = WORD if judged.word == "proved" and settings else judged.word
     return answer(Judgement, judged, subject=target.name, settings=settings, word=word)
+
+
+def beside_order(judged: Judged, strategy: Strategy) -> Judged:
+    """The verdict with what no proof says of the order of a schedule of one's own, as a warning."""
+    said = not_proved(strategy)
+    return judged if said is None else replace(judged, warnings=(*judged.warnings, (said, None)))
 
 
 def _another_step(imported: Iterable[Imported]) -> tuple[Reading, ...]:

@@ -24,6 +24,8 @@ def _code(name: str) -> list[str] | None:
 def _strategy(name: str) -> list[str] | None:
     from placeproof.strategies import read_file, template
 
+    if name.endswith(".toml") and _has_order(name):
+        return _schedule(name)
     strategy = read_file(Path(name)) if name.endswith(".toml") else template(name)
     if strategy is None:
         return None
@@ -201,10 +203,19 @@ def _model(name: str) -> list[str] | None:
     return list(described.family(family(name), load(name))) if name in families() else None
 
 
+def _has_order(name: str) -> bool:
+    """Whether a file of TOML is that of a schedule, which has a table that no strategy has."""
+    from placeproof.core.files import read_text
+
+    return any(line.strip() == "[order]" for line in read_text(name, code="PP110", help="give the path of a readable file").splitlines())
+
+
 def _schedule(name: str) -> list[str] | None:
     from placeproof.report import described
-    from placeproof.schedules import load, names
+    from placeproof.schedules import is_own, load, names
 
+    if is_own(name):
+        return list(described.schedule(load(name), name))
     key = name if name in names() else name.replace("_", "-")
     return list(described.schedule(load(key))) if key in names() else None
 

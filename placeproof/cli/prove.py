@@ -119,7 +119,8 @@ def command(options: Options) -> int:
 
 
 def _prove_step(o: Options, subjects: Sequence[Subject], without: frozenset[str]) -> int:
-    from placeproof.answers.subject import program
+    from placeproof.answers.proof import beside_order
+    from placeproof.answers.subject import Configuration, Expression, program, strategy
     from placeproof.report.proof.text import document
     from placeproof.semantics.judge.ranges import read_ranges
     from placeproof.semantics.judge.verdict import judge
@@ -128,6 +129,8 @@ def _prove_step(o: Options, subjects: Sequence[Subject], without: frozenset[str]
     if step.tensors:
         o.refuse(_OF_STEPS.__contains__, "a block", "leave it out; a block is proved for all degrees, whatever is assumed of a step")
     judged = judge(step, without=without, ranges=read_ranges(o.for_all or [], step), budget=o.budget)
+    if isinstance(subjects[0], Expression | Configuration):
+        judged = beside_order(judged, strategy(subjects[0], o.profile, o.with_ or ()))
     if o.smtlib is not None:
         _write_queries(o.smtlib, judged)
     if o.certificate is not None:

@@ -72,20 +72,25 @@ def family(family: Family, open_: Model) -> Iterator[str]:
     yield f"`placeproof derive STRATEGY --model {family.name}` derives formulas in these symbols"
 
 
-def schedule(schedule: Schedule) -> Iterator[str]:
-    """A schedule: what it needs, its closed forms with what stands behind each, and a step of it."""
+def schedule(schedule: Schedule, file: str | None = None) -> Iterator[str]:
+    """A schedule: what it needs, its closed forms with what stands behind each, and a step of it. ``file``: that which it is of, if it is
+    none of the catalogue's."""
+    from placeproof.schedules import checked_at
+
     chunks = "any number of" if schedule.chunks is None else schedule.chunks
-    yield f"schedule {schedule.name}: {schedule.title}"
+    yield f"schedule {schedule.name}" + (f": {schedule.title}" if schedule.title else "")
     yield ""
-    yield schedule.summary
-    yield f"source: {schedule.source}"
+    yield from [schedule.summary] if schedule.summary else []
+    yield from [f"source: {schedule.source}"] if schedule.source else []
     twice = ", the model twice" if schedule.copies > 1 else ""
     yield f"on each device: {chunks} run{'' if schedule.chunks == 1 else 's'} of layers{twice}"
     yield from (f"needs {need.rule.text}: {need.because} ({need.source})" for need in schedule.needs)
-    yield from _forms(schedule)
+    if file is not None:
+        yield f"run at {len(checked_at(schedule))} small sizes: each pass once, no device waits for ever, closed forms as its order gives"
+    yield from _forms(schedule) if schedule.closed else []
     yield from _timetable(schedule)
     yield ""
-    options = f"schedule={schedule.name}" + (", chunks=2" if schedule.chunks is None else "")
+    options = f"schedule={file or schedule.name}" + (", chunks=2" if schedule.chunks is None else "")
     yield f'`placeproof derive "pp({options})" --model llama3-8b` derives what it costs'
 
 
@@ -120,10 +125,12 @@ def _behind(schedule: Schedule, form: Form) -> Iterator[str]:
 
 
 def _timetable(schedule: Schedule) -> Iterator[str]:
-    from placeproof.schedules import simulate
+    from placeproof.schedules import checked_at, simulate
+    from placeproof.schedules.points import admitted
 
-    v = SHOWN["v"] if schedule.chunks is None else schedule.chunks
-    table = simulate(schedule, p=SHOWN["p"], m=SHOWN["m"], v=v)
+    usual = [(p, m, v) for p, m, v in admitted(schedule, [SHOWN["p"]], [SHOWN["m"]]) if v in (schedule.chunks, SHOWN["v"])]
+    p, m, v = (usual or checked_at(schedule)[-1:])[0]
+    table = simulate(schedule, p=p, m=m, v=v)
     kinds = {token.kind for phase in schedule.phases for slot in phase.run for token in slot}
     yield ""
     yield f"a step of p = {table.p}, m = {table.m}" + (f", v = {v}" if v > 1 else "") + ", if every pass takes one unit of time"

@@ -1,8 +1,9 @@
 """Pipeline schedules as data: the orders of their passes, an exact simulation, and closed forms that equal it."""
 
-from placeproof.schedules.catalogue import load, names
+from placeproof.schedules.catalogue import is_own, load, names
 from placeproof.schedules.closed import bubble, evaluate, form, forms, formula, formulas, messages, peak, step
 from placeproof.schedules.order import Pass, orders, slots
+from placeproof.schedules.own import checked_at
 from placeproof.schedules.schedule import PassKind, Schedule, StageLayout
 from placeproof.schedules.simulation import UNIT, Times, simulate
 from placeproof.schedules.timetable import Bubble, Kept, TimedSlot, Timetable, kept_at_most, kept_together
@@ -19,11 +20,13 @@ __all__ = [
     "Times",
     "Timetable",
     "bubble",
+    "checked_at",
     "evaluate",
     "form",
     "forms",
     "formula",
     "formulas",
+    "is_own",
     "kept_at_most",
     "kept_together",
     "load",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from placeproof.core import files
 from placeproof.core.diagnostics import unknown_name
+from placeproof.schedules.own import read_own
 from placeproof.schedules.read import read_file
 from placeproof.schedules.schedule import Schedule
 
@@ -19,13 +20,18 @@ def names() -> tuple[str, ...]:
     return files.stems(_FOLDER)
 
 
+def is_own(name: str) -> bool:
+    """Whether a name is that of a file, and of none of the catalogue."""
+    return name.endswith(".toml")
+
+
 def load(name: str | Path) -> Schedule:
     """The schedule of that name, or of a file whose name ends in ``.toml``.
 
-    Raises InputError: PP101 for a name that is not in the catalogue, PP110 to PP113 for a file that cannot be read or used.
+    Raises InputError: PP101 for a name that is not in the catalogue, and of a file as :func:`placeproof.schedules.own.read_own`.
     """
-    if isinstance(name, Path) or name.endswith(".toml"):
-        return read_file(Path(name))
+    if isinstance(name, Path) or is_own(name):
+        return read_own(Path(name), names())
     if name not in names():
         listed = f"the schedules are {', '.join(names())}; a file's name ends in .toml"
         raise unknown_name(f"there is no schedule `{name}`", name, names(), listed)

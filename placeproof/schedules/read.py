@@ -38,7 +38,13 @@ def read_text(text: str, *, source: str) -> Schedule:
 
 def read_file(path: Path) -> Schedule:
     """The schedule of a TOML file. Raises InputError when it cannot be read or used."""
-    return _schedule(Table.open(path, kind=_KIND))
+    return read_table(path)[1]
+
+
+def read_table(path: Path) -> tuple[Table, Schedule]:
+    """The same, with the table that says where in the file something stands."""
+    table = Table.open(path, kind=_KIND)
+    return table, _schedule(table)
 
 
 def _schedule(table: Table) -> Schedule:

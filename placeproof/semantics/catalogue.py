@@ -53,7 +53,7 @@ def variants() -> Iterator[tuple[str, Program | InputError]]:
 def _words(name: str, option: Option) -> Iterator[str]:
     """A strategy with an option set to each word that is not its default."""
     for word in option.kinds:
-        if word in ("integer", "name", "symbolic") or word == str(option.default).lower():
+        if word in ("integer", "name", "file", "symbolic") or word == str(option.default).lower():
             continue
         more = ", chunks=2" if option.sets == "in_flight" and load(word).chunks is None else ""
         yield f"{name}({option.name}={word}{more})"

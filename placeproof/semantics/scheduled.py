@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from placeproof.core.diagnostics import Diagnostic, suggestion
+from placeproof.core.diagnostics import Diagnostic, InputError, suggestion
 from placeproof.core.strategy import NEUTRAL, Strategy
-from placeproof.schedules import Schedule, load, names
+from placeproof.schedules import Schedule, checked_at, is_own, load, names, simulate
 
 
 def schedule_of(strategy: Strategy) -> Schedule:
-    """The schedule of a strategy's pipeline. Raises InputError (PP101) where there is none of that name."""
-    return load(_name(strategy))
+    """The schedule of a strategy's pipeline. Raises InputError (PP101) where there is none of that name, and for a file that is none."""
+    return load(name_of(strategy))
 
 
 def chunks_of(strategy: Strategy) -> int:
@@ -24,9 +25,14 @@ def problems(strategy: Strategy) -> Iterator[Diagnostic]:
     axis = next((a for a in strategy.axes if a.splits.stages), None)
     if axis is None:
         return
-    if _name(strategy) not in names():
-        help = suggestion(_name(strategy), names()) or f"one of {', '.join(names())}"
-        yield Diagnostic(code="PP104", message=f"there is no schedule `{_name(strategy)}`", help=help)
+    if not is_own(name_of(strategy)) and name_of(strategy) not in names():
+        help = suggestion(name_of(strategy), names()) or f"one of {', '.join(names())}; a file's name ends in .toml"
+        yield Diagnostic(code="PP104", message=f"there is no schedule `{name_of(strategy)}`", help=help)
+        return
+    try:
+        schedule_of(strategy)
+    except InputError as error:
+        yield from error.diagnostics
         return
     found, chunks = schedule_of(strategy), strategy.schedule.chunks
     if found.chunks is None and chunks is None:
@@ -37,7 +43,45 @@ def problems(strategy: Strategy) -> Iterator[Diagnostic]:
         yield Diagnostic(code="PP104", message=message, help="leave `chunks` out, or take `schedule=interleaved`")
     else:
         fixed = strategy.schedule.microbatches
-        yield from needed(schedule_of(strategy), axis.degree, fixed if isinstance(fixed, int) else None, chunks_of(strategy))
+        unmet = tuple(needed(found, axis.degree, fixed if isinstance(fixed, int) else None, chunks_of(strategy)))
+        yield from unmet or _not_run(strategy)
+
+
+def _not_run(strategy: Strategy) -> tuple[Diagnostic, ...]:
+    """Why a schedule of one's own gives no order at the numbers that a strategy says."""
+    try:
+        if (at := numbers_of(strategy)) is not None:
+            simulate(schedule_of(strategy), p=at.devices, m=at.batches, v=at.chunks)
+    except InputError as error:
+        return error.diagnostics
+    return ()
+
+
+class Numbers(NamedTuple):
+    """Devices of a pipeline, micro-batches of a step, and runs of layers on a device."""
+
+    devices: int
+    batches: int
+    chunks: int
+
+
+def numbers_of(strategy: Strategy) -> Numbers | None:
+    """The numbers at which the order of a schedule of one's own is taken as it is; None where some are open, and of the catalogue's."""
+    degree = next((a.degree for a in strategy.axes if a.splits.stages), None)
+    fixed = strategy.schedule.microbatches
+    if not is_own(name_of(strategy)) or degree is None or not isinstance(fixed, int):
+        return None
+    return Numbers(degree, fixed, chunks_of(strategy))
+
+
+def not_proved(strategy: Strategy) -> str | None:
+    """What no proof says of a schedule of one's own: that its order is one at every size. None where the sizes are numbers, at which it was
+    run, and of the catalogue's."""
+    if not any(a.splits.stages for a in strategy.axes) or not is_own(name_of(strategy)) or numbers_of(strategy) is not None:
+        return None
+    sizes = checked_at(schedule_of(strategy))
+    most = f"p <= {max(p for p, _, _ in sizes)} and m <= {max(m for _, m, _ in sizes)}"
+    return f"that `{name_of(strategy)}` runs each pass once, and no device waits for ever, was tried for {most}, and is not proved"
 
 
 def needed(found: Schedule, degree: int | None, microbatches: int | None, chunks: int) -> Iterator[Diagnostic]:
@@ -51,5 +95,6 @@ def needed(found: Schedule, degree: int | None, microbatches: int | None, chunks
             yield Diagnostic(code="PP202", message=message, help=need.because, notes=(need.source,))
 
 
-def _name(strategy: Strategy) -> str:
+def name_of(strategy: Strategy) -> str:
+    """The schedule's name, or the path of its file."""
     return str(strategy.schedule.in_flight or NEUTRAL["in_flight"])

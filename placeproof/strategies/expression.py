@@ -214,7 +214,7 @@ class _Parser:
             return {"true": True, "false": False}.get(lowered, token.text)
         if token.kind == "quoted":
             return token.text[1:-1]
-        if token.kind == "word":  # `1f1b`
+        if token.kind in ("word", "path"):  # `1f1b`, `mine.toml`
             return token.text
         if token.kind == "number":
             return _number(token.text)

@@ -15,6 +15,7 @@ from placeproof.core.strategy import NEUTRAL, Entry, Realisation, Strategy, comp
 from placeproof.programs.ops import RESERVED
 
 _WORD = re.compile(r"[a-z][a-z0-9_]*")
+_PATH = re.compile(r"[A-Za-z0-9_./\\~-]*\.toml")
 
 Value: TypeAlias = bool | int | str
 
@@ -24,8 +25,8 @@ class Option:
     """An option of a strategy.
 
     ``sets`` is the field of the schedule that it sets; ``kinds`` are the values allowed: ``true``, ``false``, ``integer``,
-    ``name`` (a symbol), or the literal texts listed. ``inner_of``: an integer or a name is also the size of a sub-group of
-    that axis.
+    ``name`` (a symbol), ``file`` (the path of a TOML file), or the literal texts listed. ``inner_of``: an integer or a name is also the
+    size of a sub-group of that axis.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Option:
             return str(value).lower() in self.kinds
         if isinstance(value, int):
             return "integer" in self.kinds and is_count(value)
-        return value in self.kinds or ("name" in self.kinds and value.isidentifier())
+        return value in self.kinds or ("name" in self.kinds and value.isidentifier()) or ("file" in self.kinds and value.endswith(".toml"))
 
     def meant(self, value: Value) -> Value:
         """The value as one of the texts listed, which may be written with ``_`` for ``-``, as a Python name; or the value itself."""
@@ -51,7 +52,7 @@ class Option:
 
     def expects(self) -> str:
         """The kinds in words."""
-        words = {"integer": A_COUNT, "name": "a name"}
+        words = {"integer": A_COUNT, "name": "a name", "file": "a file whose name ends in .toml"}
         *others, last = [words.get(k, f"`{k}`") for k in self.kinds]
         return f"{', '.join(others)} or {last}" if others else last
 
@@ -212,4 +213,7 @@ def names_an_axis(value: Value) -> bool:
 
 
 def _shown(value: Value | None) -> str:
+    """A value as an expression has it; what is neither word nor path there stands in quotes."""
+    if isinstance(value, str) and value.endswith(".toml") and not _PATH.fullmatch(value):
+        return f"'{value}'" if '"' in value else f'"{value}"'
     return str(value) if value is not None else "..."

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -23,22 +23,18 @@ from placeproof.collectives import algorithms as rows
 from placeproof.collectives.passes import Terms
 from placeproof.collectives.rounds import Link, Plan
 from placeproof.collectives.time import traffic
-from placeproof.core.diagnostics import InputError
 from placeproof.prove.exact import Point
-from placeproof.schedules import Schedule, Times, forms, kept_at_most, load, names, simulate, slots
+from placeproof.schedules import Schedule, forms, kept_at_most, load, names, simulate, slots
 from placeproof.schedules.expression import Expression
 from placeproof.schedules.expression import read as read_expression
+from placeproof.schedules.points import admitted, points, simulated
 from placeproof.schedules.schedule import QUANTITIES, Form, PassKind
 from placeproof.theory.language import Goal, Number, Origin, StatementError, Term, taken, term
 from placeproof.theory.timetables import Begins, Proposed, lasts
 
 if TYPE_CHECKING:
-    from placeproof.schedules import Timetable
+    pass
 
-#: Times of F, B, W, a message and an overlapping pair with which orders are run.
-TIMES = ((1, 1, 1, 0, 3), (2, 3, 1, 0, 5), (3, 1, 2, 0, 5), (1, 2, 4, 0, 6), (4, 5, 3, 1, 10), (2, 2, 1, 3, 5), (1, 2, 1, 0, 6))
-#: M_B and M_W with which peaks are taken.
-SIZES = ((1, 0), (2, 1), (1, 1), (2, 3), (1, 4))
 #: What relations of a form may speak of; and whether one is missed by one, if its left side is so much more than its right side.
 _NAMES = ("p", "m", "v", "d", "T_F", "T_B", "T_W", "T_FB", "T_send", "M_B", "M_W")
 _MISSED_BY_ONE: Mapping[type[ast.cmpop], Callable[[Fraction | int], bool]] = {
@@ -152,7 +148,7 @@ class ScheduleForms:
         """By how many messages what a device receives differs from what it sends: the sum over the devices of p, for m micro-batches and
         whatever chunks are at hand. What it sends is asked of the simulation; what it receives is counted by what its passes need."""
         total = 0
-        for devices, batches, chunks in _counts(self._schedule, tuple(p), tuple(m)):
+        for devices, batches, chunks in admitted(self._schedule, p, m):
             table = simulate(self._schedule, p=devices, m=batches, v=chunks)
             needed = _needed(self._schedule, devices, batches, chunks)
             total += sum(abs(table.messages(d) - needed[d]) for d in range(devices))
@@ -267,20 +263,8 @@ def _points(
     schedule: Schedule, what: str, devices: tuple[int, ...], batches: tuple[int, ...]
 ) -> Iterator[tuple[dict[str, int | Fraction], Fraction]]:
     """What a form speaks of at single points, and what the order gives there."""
-    for p, m, v in _counts(schedule, devices, batches):
-        yield from _at(schedule, what, p, m, v)
-
-
-def _counts(schedule: Schedule, devices: tuple[int, ...], batches: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
-    """The devices, micro-batches and chunks among some that a schedule admits."""
-    for p in devices:
-        for v in (1, 2, 3) if schedule.chunks is None else (schedule.chunks,):
-            for m in batches:
-                try:
-                    schedule.counts(p, m, v)
-                except InputError:
-                    continue
-                yield p, m, v
+    for p, m, v in admitted(schedule, devices, batches):
+        yield from points(schedule, what, p, m, v)
 
 
 def _needed(schedule: Schedule, p: int, m: int, v: int) -> list[int]:
@@ -297,7 +281,7 @@ def _with_many_times(
     schedule: Schedule, what: str, p: int, batches: tuple[int, ...]
 ) -> Iterator[tuple[dict[str, int | Fraction], Callable[[], Fraction]]]:
     """Single points, and what gives the order's value there: times and sizes that miss any relation by one, too."""
-    for _, m, v in _counts(schedule, (p,), batches):
+    for _, m, v in admitted(schedule, (p,), batches):
         counts: dict[str, int | Fraction] = {"p": p, "m": m, "v": v}
         if what == "peak":
             for (d, order), size, later in product(enumerate(slots(schedule, p, m, v)), (1, 2), range(5)):
@@ -308,39 +292,7 @@ def _with_many_times(
             for pair in (least, most, least - 1, most + 1):
                 times = (forward, backward, weight, send, pair)
                 values = {**counts, **dict(zip(("T_F", "T_B", "T_W", "T_send", "T_FB"), times, strict=True))}
-                yield values, partial(_taken, schedule, what, p, m, v, times)
-
-
-def _at(schedule: Schedule, what: str, p: int, m: int, v: int) -> Iterator[tuple[dict[str, int | Fraction], Fraction]]:
-    counts: dict[str, int | Fraction] = {"p": p, "m": m, "v": v}
-    if what == "peak":
-        for d, order in enumerate(slots(schedule, p, m, v)):
-            for size, later in SIZES:
-                yield {**counts, "d": d, "M_B": size, "M_W": later}, kept_at_most(order, size, later)
-        return
-    for times in TIMES if what != "messages" else TIMES[:1]:
-        spent = dict(zip(("T_F", "T_B", "T_W", "T_send", "T_FB"), times, strict=True))
-        yield {**counts, **spent}, _taken(schedule, what, p, m, v, times)
-
-
-def _taken(schedule: Schedule, what: str, p: int, m: int, v: int, times: tuple[int, ...]) -> Fraction:
-    return _quantity(_run(schedule, p, m, v, times), what)
-
-
-@lru_cache(maxsize=4096)
-def _run(schedule: Schedule, p: int, m: int, v: int, times: tuple[int, ...]) -> Timetable:
-    forward, backward, weight, send, pair = times
-    spent = Times(forward=forward, backward=backward, weight=weight, send=send, overlapped=pair)
-    return simulate(schedule, p=p, m=m, v=v, times=spent)
-
-
-def _quantity(table: Timetable, what: str) -> Fraction:
-    devices = range(table.p)
-    if what == "messages":
-        return Fraction(sum(table.messages(d) for d in devices))
-    if what == "busy":
-        return table.busy(max(devices, key=lambda d: (table.idle(d), -d)))
-    return max((table.idle if what == "idle" else table.wait)(d) for d in devices)
+                yield values, partial(simulated, schedule, what, p, m, v, times)
 
 
 # Collectives.

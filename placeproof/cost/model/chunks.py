@@ -8,13 +8,14 @@ from functools import cached_property, lru_cache
 from operator import ge
 from typing import TYPE_CHECKING, TypeAlias
 
+from placeproof.core.diagnostics import refuse
 from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.parts import DeviceSegment
 from placeproof.cost.model.recomputation import extent
 from placeproof.cost.model.stages import Stage, stages
 from placeproof.programs import For
-from placeproof.schedules import Kept, Schedule, StageLayout, formulas, kept_together, load, slots
+from placeproof.schedules import Kept, Schedule, StageLayout, formulas, is_own, kept_together, load, slots
 from placeproof.semantics.linked import Linked
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ class PipelineFlow:
 
     @property
     def name(self) -> str:
-        """The schedule's name."""
-        return self.schedule.name
+        """The schedule's name, or the path of its file."""
+        return self.linked.schedule
 
     @property
     def chunks(self) -> int:
@@ -90,7 +91,7 @@ class PipelineFlow:
             by_depth = stages(parts, times, self.schedule.depth(self.depth, self.chunks), layers, extent=of)
             devices = self.schedule.stages(self.depth, self.chunks)
             together = (_together(d, {i: by_depth[i] for i in own}, self.copies, d == self.depth - 1) for d, own in enumerate(devices))
-            few = self.depth * self._ordered * self.chunks <= MOST
+            few = self.depth * self._ordered * self.chunks <= MOST and (self.fixed is not None or not is_own(self.name))
             return tuple(stage if few else replace(stage, runs={}) for stage in together)
         three = stages(parts, times, self.depth, layers, extent=of, runs=self.chunks // self.copies)
         if layout is StageLayout.LOOP:
@@ -111,11 +112,15 @@ class PipelineFlow:
         """
         if self.depth is None:
             return (((1, 0),),)
-        if stage.runs and stage.index is not None:
-            moments = [[moment[run] for run in stage.runs] for moment in self._orders[stage.index]]
+        by_order = bool(stage.runs) or (is_own(self.name) and self.fixed is not None and isinstance(self.depth, int))
+        if by_order and stage.index is not None:
+            moments = [[moment[run] for run in stage.runs or (stage.index,)] for moment in self._orders[stage.index]]
             return tuple(tuple(map(self._bounded, moment)) for moment in self._decisive(moments, alike))
         put = {"p": self.depth, "m": self.batches, "v": self.chunks, "d": self._device(stage)}
-        counts = (tuple(self._share(term, put)) for form in formulas(self.schedule, "peak") for term in _greatest(form))
+        if not (peaks := formulas(self.schedule, "peak")):
+            message = f"`{self.name}` says no closed form of its peak, and the number of stages or micro-batches is open"
+            refuse("PP203", message, help=f"say both, `pp(4, microbatches=8, schedule={self.name})`, or add a form to the file")
+        counts = (tuple(self._share(term, put)) for form in peaks for term in _greatest(form))
         return tuple(dict.fromkeys(((kept, late),) for kept, late in counts))
 
     def _decisive(self, moments: Sequence[Counts], alike: Sequence[int]) -> list[Counts]:

@@ -21,7 +21,7 @@ from placeproof.cost.model.derivation import ModelDerivation, StageCost, derive_
 from placeproof.cost.model.prices import Exact, Symbols, layout
 from placeproof.cost.model.traffic import Transfer
 from placeproof.cost.values import how_to_set
-from placeproof.schedules import Times, Timetable, formula, load, simulate
+from placeproof.schedules import Times, Timetable, formula, is_own, load, simulate
 from placeproof.schedules import form as closed_form
 from placeproof.schedules import step as makespan
 
@@ -178,8 +178,9 @@ class ModelTime:
         return times | {"T_send": price.most(*(s.send for s in self.stages)), "tail": price.most(*(s.tail for s in self.stages))}
 
     @cached_property
-    def shape(self) -> sympy.Expr:
-        """The step in T_F, T_B, T_W, T_send, and p, m: what the schedule makes of passes. Without a pipeline p is 1.
+    def shape(self) -> sympy.Expr | None:
+        """The step in T_F, T_B, T_W, T_send, and p, m: what the schedule makes of passes. Without a pipeline p is 1. None where the
+        schedule has no closed form of it.
 
         Times are those of all layers of a device; passes that overlap take as long as one after the other.
         """
@@ -188,8 +189,8 @@ class ModelTime:
         if self.d.linked.pipeline is None:
             return sympy.Symbol("m") * sum(sympy.symbols("T_F T_B T_W"))
         busy, idle = (formula(self.d.schedule, what) for what in ("busy", "idle"))
-        assert busy is not None
-        assert idle is not None
+        if busy is None or idle is None:
+            return None
         share, passes = sympy.sympify(_chunk(self.d)), sympy.symbols("T_F T_B T_W")
         each = {name: name * share for name in passes} | {sympy.Symbol("T_FB"): sympy.Add(*passes) * share}
         return (busy + idle).xreplace({sympy.Symbol("v"): sympy.Integer(self.d.chunks), **each})
@@ -203,10 +204,12 @@ class ModelTime:
         return tuple(dict.fromkeys(condition.text for form in known if form is not None for condition in form.when))
 
     @cached_property
-    def form(self) -> sympy.Expr:
-        """Seconds of a step."""
+    def form(self) -> sympy.Expr | None:
+        """Seconds of a step, None where :attr:`shape` is."""
         import sympy
 
+        if self.shape is None:
+            return None
         axis = self.d.linked.pipeline
         put: dict[str, Amount] = {**self.slowest, "m": self.d.batches, "p": 1 if axis is None else self.d.at.degrees[axis]}
         tail = put.pop("tail")
@@ -300,6 +303,8 @@ def _passes(d: ModelDerivation, stages: Sequence[StageTime], price: Exact) -> Fr
     if d.linked.pipeline is None:
         return count * sum((Fraction(t) for t in stages[0].passes), Fraction(0))
     rows = _times(d, stages)
+    if is_own(d.schedule):  # its forms were tried at small sizes alone
+        return simulate(load(d.schedule), p=len(stages), m=count, v=d.chunks, times=rows).step
     every = rows[0] if len(set(rows)) == 1 else rows
     return makespan(d.schedule, p=len(stages), m=count, v=d.chunks, times=every)
 

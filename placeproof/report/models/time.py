@@ -35,7 +35,7 @@ def _data(form: ModelTime, step: StepTime) -> dict[str, Any]:
         "overlap": step.overlap,
         "efficiency": Fraction(price.values["eta"]),
         "format": step.format,
-        "formula": str(form.form),
+        "formula": None if form.form is None else str(form.form),
         "seconds": {"step": step.seconds, "passes": step.passes, "once": step.seconds - step.passes},
         "bubble": Fraction(step.bubble),
         "mfu": mfu,
@@ -62,7 +62,7 @@ def _sections(form: ModelTime, step: StepTime) -> Iterator[Section]:
     yield section(f"a step on {cluster.name}: {cluster.title}")
     yield _mesh(step)
     rows = [
-        ("schedule", str(form.shape)),
+        ("schedule", "as its order of passes runs: its file has no closed form of that" if form.shape is None else str(form.shape)),
         *([("where", f"{' and '.join(form.conditions)}: elsewhere the order of passes decides")] if form.conditions else []),
         ("T_F", "forward / (F_peak eta) + what is not hidden of exchanges; T_B and T_W as well"),
         ("T_send", "alpha + beta s"),

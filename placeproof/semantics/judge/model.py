@@ -11,6 +11,7 @@ from placeproof.models import Block, Model, holders, shared_by_segments
 from placeproof.programs import For, Resolved, assigned, statements
 from placeproof.programs.ir import adjoints, with_buffers
 from placeproof.prove import Budget
+from placeproof.schedules import is_own
 from placeproof.semantics.judge.ranges import Range
 from placeproof.semantics.judge.repair import Repair, repaired
 from placeproof.semantics.judge.verdict import Judged, Word, judge, judge_tensors, provable
@@ -73,7 +74,8 @@ class JudgedModel:
         if linked.recompute != ("none",):
             texts.append(f"backward computes again ({', '.join(linked.recompute)}): the same operations on the same values")
         if linked.pipeline is not None:
-            texts.append(f"the order of micro-batches ({linked.schedule}): the step takes one after the other")
+            own = ", of which small sizes were tried" if is_own(linked.schedule) else ""
+            texts.append(f"the order of micro-batches ({linked.schedule}){own}: the step takes one after the other")
         return tuple(texts)
 
     @property

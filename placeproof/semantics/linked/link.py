@@ -44,7 +44,7 @@ from placeproof.semantics.linked.contract import Breach
 from placeproof.semantics.linked.data import Linked, dimensions, splitting
 from placeproof.semantics.lower import lower
 from placeproof.semantics.lower.facts import Facts
-from placeproof.semantics.scheduled import chunks_of, schedule_of
+from placeproof.semantics.scheduled import chunks_of, name_of
 from placeproof.semantics.usable import require_usable
 
 
@@ -85,7 +85,7 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
         members={g.name: tuple(_members(g.name, made.values(), facts, tied)) for g in step.groups[1:]},
         shared=model.shared,
         recompute=recompute or (("full",) if strategy.schedule.recompute else ("none",)),
-        schedule=schedule_of(strategy).name,
+        schedule=name_of(strategy),
         chunks=chunks_of(strategy) if pipeline else 1,
         layers=None if layers is None else tuple(layers),
         ring=tuple(a.name for a in strategy.axes if a.splits.tokens and strategy.schedule.attention == "ring"),

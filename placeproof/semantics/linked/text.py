@@ -17,7 +17,7 @@ from placeproof.models.family import GROUPS
 from placeproof.models.programs import WIRES, output, rows_reached, weights
 from placeproof.programs import Program, parse, read, render, render_expression
 from placeproof.programs.wellformed import check_into
-from placeproof.schedules import names
+from placeproof.schedules import is_own, names
 from placeproof.semantics.linked.claims import own_sums, partial, with_sums, without_sums
 from placeproof.semantics.linked.data import Linked, dimensions, splitting
 
@@ -235,8 +235,9 @@ class _Reader:
         schedule, chunks = (next((_constant(k.value) for k in call.keywords if k.arg == name), None) for name in ("schedule", "chunks"))
         if [ast.unparse(a) for a in call.args] != [axis]:
             self._refuse(call, "a pipeline is along the axis of stages", f"`pipeline({axis}, ...)`" if axis else "leave it out")
-        if schedule not in names():
-            self._refuse(call, f"there is no schedule `{schedule}`", suggestion(str(schedule), names()) or f"one of {', '.join(names())}")
+        if schedule not in names() and not is_own(str(schedule)):
+            help = suggestion(str(schedule), names()) or f"one of {', '.join(names())}; a file's name ends in .toml"
+            self._refuse(call, f"there is no schedule `{schedule}`", help)
         if not isinstance(chunks, int) or not 1 <= chunks <= MOST_COUNT:
             self._refuse(call, "`chunks` is a whole number, 1 or more", "`chunks=1`")
         return str(schedule), chunks if isinstance(chunks, int) else 1

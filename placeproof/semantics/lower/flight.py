@@ -16,9 +16,9 @@ from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.mesh import SPLITS, Axis, axis_order
 from placeproof.core.strategy import Strategy
 from placeproof.programs import Binary, Expr, Number
-from placeproof.schedules import Schedule, form
+from placeproof.schedules import Schedule, form, kept_at_most, messages, slots
 from placeproof.semantics.lower.write import call, num, ref
-from placeproof.semantics.scheduled import chunks_of, schedule_of
+from placeproof.semantics.scheduled import chunks_of, name_of, numbers_of, schedule_of
 
 _OPS: Mapping[type[ast.operator], tuple[str, Callable[[Fraction, Fraction], Fraction]]] = {
     ast.Add: ("+", lambda a, b: a + b),
@@ -37,11 +37,16 @@ def flow(strategy: Strategy, stages: str) -> tuple[Expr, Expr | None]:
     micro-batches. Raises InputError (PP122) where a closed form cannot be said in a step program.
     """
     schedule, chunks = schedule_of(strategy), chunks_of(strategy)
+    if (at := numbers_of(strategy)) is not None:  # of one's own: as its order is
+        kept = kept_at_most(slots(schedule, at.devices, at.batches, chunks)[0])
+        sent = Fraction(messages(schedule, p=at.devices, m=at.batches, v=chunks), 2 * at.batches)
+        return Number(value=kept / chunks), None if chunks == schedule.copies else Number(value=sent)
 
     def closed(what: str, known: Mapping[str, Expr]) -> Expr:
         closed_form = form(schedule, what)
         if closed_form is None:
-            raise InputError([_cannot(schedule, f"no closed form of its {what} is known")])
+            help = f"say the numbers, `pp(4, microbatches=8, schedule={name_of(strategy)})`, or add a form of its {what} to the file"
+            raise InputError([replace(_cannot(schedule, f"no closed form of its {what} is known"), help=help)])
         return said(closed_form.form.tree, {"p": ref(stages), "v": num(chunks), **known}, schedule)
 
     peak = closed("peak", {"d": num(0), "M_B": num(1), "M_W": num(1), "m": ref("microbatches")})
