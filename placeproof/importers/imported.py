@@ -114,17 +114,22 @@ def not_modelled(readings: Iterable[Reading]) -> tuple[str, ...]:
 _SHARDING = {name: name for name in ("zero1", "zero2", "zero3", "fsdp", "zero_offload", "zero_infinity")} | {"hsdp": "fsdp"}
 #: Those that gather parameters: they are written over dp even where it is one device, over which the experts then lie.
 _GATHERING = ("zero3", "fsdp", "zero_infinity")
+#: Those over the axis of tensor parallelism, or over each of several.
+_TENSOR = ("tp", "sp")
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
     """Over which devices experts lie. ``axes``: of tensor and context parallelism, all of their devices; ``rest``: so many data-parallel
-    ones, the axis ep. ``elsewhere``: the system takes devices of another parallelism for them. ``complaint``: why no strategy says it, and
-    a remedy.
+    ones, the axis ep. ``tensor``: the axes of tensor parallelism with their degrees, where experts lie otherwise on each; ``split``: that
+    over which alone they are split, where it has to be said. ``elsewhere``: the system takes devices of another parallelism for them.
+    ``complaint``: why no strategy says it, and a remedy.
     """
 
     axes: tuple[str, ...] = ()
     rest: int = 1
+    tensor: tuple[tuple[str, int], ...] = ()
+    split: str | None = None
     elsewhere: bool = False
     complaint: tuple[str, str] | None = None
 
@@ -155,7 +160,31 @@ def sharing(experts: int, devices: int | None, *, tensor: int = 1, context: int 
     complaint = misplaced(experts, devices, **others) if devices is not None and devices % rest else None
     if complaint is not None and first:
         complaint = (complaint[0], f"{complaint[1]}, or a multiple of {prod(first.values())} that divides all of them")
-    return Sharing(tuple(axes), rest, elsewhere, complaint)
+    return Sharing(axes=tuple(axes), rest=rest, elsewhere=elsewhere, complaint=complaint)
+
+
+def sharing_beside_slices(
+    experts: int, devices: int | None, *, tensor: int, split: int, context: int = 1, sequence: bool = True
+) -> Sharing:
+    """Over whose devices experts lie where each is split over ``split`` of the ``tensor`` devices of tensor parallelism, a part of them,
+    and a system takes the others first; else as :func:`sharing` has it.
+
+    The axis `etp` has slices of an expert. Of the others those of `tp` have other experts, and those of `dtp` the same ones. Where the
+    others are neither a part nor a multiple of what the experts lie over, these are taken out of the data-parallel devices. So they are
+    where context parallelism splits tokens, since blocks exchange these over all axes that do.
+    """
+    others = tensor // split
+    lies = sharing(experts, devices, tensor=others, whole=True, sequence=sequence)
+    if sequence and experts > 1 and others % experts == 0:
+        lies = Sharing(axes=("tp",))
+    apart = others if lies.rest * others == experts else experts if lies.axes else 1
+    degrees = {"dtp": others // apart, "etp": split, "tp": apart}
+    return replace(
+        lies,
+        tensor=tuple((axis, degree) for axis, degree in degrees.items() if degree > 1),
+        split="etp" if apart < others else None,
+        elsewhere=lies.rest > 1 and (context > 1 or apart < others),
+    )
 
 
 def over_axes(
@@ -163,29 +192,33 @@ def over_axes(
     *,
     tokens: int = 1,
     attention: str | None = None,
-    experts: int | None = 1,
+    experts: Sharing | int | None = 1,
     whole: bool = False,
-    shared: tuple[str, ...] = (),
 ) -> list[tuple[str, Mapping[str, object]]]:
     """The strategies over further axes of samples: ep, whose devices share experts, and cp, over which sequences are split.
 
     What is sharded over dp is sharded over these, too. ``tokens``, ``experts``: how many devices, None where that is open; those of ep are
     not among dp's. ``attention``: as the option of the strategy `cp`, None for its default. ``whole``: beside tensor parallelism each
-    expert is whole. ``shared``: further axes that experts lie over.
+    expert is whole. ``experts`` may say as well over which further axes they lie, and on which of tensor parallelism otherwise.
     """
+    lies = experts if isinstance(experts, Sharing) else Sharing()
+    shared, split, experts = lies.axes, lies.split, lies.rest if isinstance(experts, Sharing) else experts
     axes = [axis for axis, degree in (("ep", experts), ("cp", tokens)) if degree != 1]
     strategies: list[tuple[str, Mapping[str, object]]] = []
     for name, arguments in parts.items():
+        if name in _TENSOR and lies.tensor:
+            strategies += [(name, {"tp": degree} if axis == "tp" else {"": degree, "tp": axis}) for axis, degree in lies.tensor]
+            continue
         spread = axes if name in _SHARDING else []
         needed = name in _GATHERING and not {"ep", *shared}.isdisjoint(spread)
         if not axes or needed or arguments.get("dp") != 1 or name not in (*_SHARDING, "ddp"):
             strategies.append((name, arguments))
         options = {k: v for k, v in arguments.items() if k not in ("dp", "rep", "shard")}
         strategies += [(_SHARDING[name], {"dp": axis, **options}) for axis in spread]
-    whole = whole and "tp" not in shared
-    if experts != 1 or whole:
-        strategies.append(("ep", {"ep": experts, "experts": "whole" if whole else None}))
-    strategies += [("ep", {"ep": axis}) for axis in shared]
+    way = split or ("whole" if whole and "tp" not in shared else None)
+    if experts != 1 or (way and not (split and shared)):
+        strategies.append(("ep", {"ep": experts, "experts": way}))
+    strategies += [("ep", {"ep": axis, "experts": split}) for axis in shared]
     if tokens > 1:
         strategies.append(("cp", {"cp": tokens, "attention": attention}))
     return strategies
@@ -235,9 +268,10 @@ def clips(limit: float | None) -> bool:
 
 
 def expression(parts: Mapping[str, Mapping[str, object]] | Iterable[tuple[str, Mapping[str, object]]]) -> str:
-    """Strategies by name with their arguments, as one expression: ``zero1(dp=8) * tp(tp=2)``. Arguments that are None are left open."""
+    """Strategies by name with their arguments, as one expression: ``zero1(dp=8) * tp(tp=2)``. Arguments that are None are left open; one
+    without a name comes first, by its place: ``tp(2, tp=etp)``."""
     written = []
     for name, arguments in sorted(parts.items() if isinstance(parts, Mapping) else parts, key=lambda part: part[0] == "clip"):
         said = {k: str(v).lower() if isinstance(v, bool) else v for k, v in arguments.items() if v is not None}
-        written.append(f"{name}({', '.join(f'{k}={v}' for k, v in said.items())})" if said else name)
+        written.append(f"{name}({', '.join(f'{k}={v}' if k else str(v) for k, v in said.items())})" if said else name)
     return " * ".join(written)

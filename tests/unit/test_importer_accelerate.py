@@ -15,8 +15,10 @@ from placeproof.core.precision import PRECISIONS
 from placeproof.importers.imported import Imported, Role
 from placeproof.importers.systems import read_config
 from placeproof.importers.writing import Asked, write
+from placeproof.models import load
 from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.semantics.judge.verdict import judge
+from placeproof.semantics.linked import link
 from placeproof.semantics.lower import lower
 from placeproof.strategies import parse_strategy
 
@@ -195,14 +197,34 @@ def test_experts_of_megatron(settings: str, expression: str, role: Role):
     assert reading.role is role
 
 
+SLICES = (
+    "distributed_type: MEGATRON_LM\nmegatron_lm_config: {{megatron_lm_tp_degree: 4, megatron_lm_sequence_parallelism: true, "
+    "megatron_lm_context_parallel_size: 1, megatron_lm_use_distributed_optimizer: true, "
+    "megatron_lm_expert_model_parallel_size: {}, megatron_lm_expert_tensor_parallel_size: {}}}\n"
+).format
+
+
 def test_experts_that_are_split_by_another_degree_are_refused():
-    table = "{megatron_lm_tp_degree: 4, megatron_lm_sequence_parallelism: true, megatron_lm_context_parallel_size: 1, "
-    table += "megatron_lm_expert_model_parallel_size: 2, "
-    table += "megatron_lm_expert_tensor_parallel_size: 2}"
     with pytest.raises(InputError) as refused:
-        read_config(f"distributed_type: MEGATRON_LM\nmegatron_lm_config: {table}\n", system="accelerate", world=16)
+        read_config(SLICES(2, 8), system="accelerate", world=16)
     (problem,) = refused.value.diagnostics
-    assert "split over 2 devices, and other matrices over 4" in problem.message
+    assert "over 8 devices, which are no equal part of the 4 of other matrices" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("experts", "tensor", "shared", "role"),
+    [
+        (4, ("(2, tp=etp)", "(tp=2)"), "ep(ep=2) * ep(ep=tp)", Role.READ),
+        (3, ("(2, tp=dtp)", "(2, tp=etp)"), "ep(ep=3, experts=etp)", Role.NOT_MODELLED),
+    ],
+)
+def test_experts_that_are_split_over_a_part_of_tensor_parallelism(experts: int, tensor: tuple[str, str], shared: str, role: Role):
+    found = read_config(SLICES(experts, 2), system="accelerate", world=16 * experts)
+    over = " * ".join(f"{name}{axis}" for name in ("tp", "sp") for axis in tensor)
+    copies = {4: 8, 3: 4}[experts]
+    assert found.expression == f"zero1(dp={copies}) * zero1(dp=ep) * {over} * checkpoint * {shared} * clip"
+    assert next(r for r in found.readings if r.name.endswith("expert_model_parallel_size")).role is role
+    link(load("mixtral-8x7b"), found.strategy())
 
 
 MEGATRON = "distributed_type: MEGATRON_LM\nnum_processes: 8\nmegatron_lm_config:\n  megatron_lm_tp_degree: 2\n"

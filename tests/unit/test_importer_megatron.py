@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
 from placeproof.core.precision import PRECISIONS
 from placeproof.importers import Imported, Role, read_config
+from placeproof.models import load
 from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.semantics.judge.verdict import judge
+from placeproof.semantics.linked import link
 from placeproof.semantics.lower import lower
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "megatron"
@@ -203,6 +206,57 @@ def test_experts_are_an_axis_of_samples(text: str, world: int | None, expression
     assert imported.numbers["E"] == 8
 
 
+SPLIT = "--expert-tensor-parallel-size "
+SLICES = "tp(2, tp=etp) * tp(tp=2) * sp(2, tp=etp) * sp(tp=2) * "
+
+
+@pytest.mark.parametrize(
+    ("text", "world", "expression"),
+    [
+        (SHARDED + FOUR + EXPERTS + f"4 {SPLIT}2", 16, f"zero1(dp=2) * zero1(dp=ep) * {SLICES}ep(ep=2) * ep(ep=tp)"),
+        (FOUR + EXPERTS + f"2 {SPLIT}2", None, f"ddp * {SLICES}ep(ep=tp)"),
+        (FOUR + EXPERTS + f"4 {SPLIT}2 --context-parallel-size 2", 16, f"{SLICES}ep(ep=2) * ep(ep=tp) * cp(cp=2)"),
+        (
+            TENSOR.replace("2", "8") + EXPERTS + f"2 {SPLIT}2", 16,
+            "ddp(dp=2) * tp(2, tp=dtp) * tp(2, tp=etp) * tp(tp=2) * sp(2, tp=dtp) * sp(2, tp=etp) * sp(tp=2) * ep(ep=tp, experts=etp)",
+        ),
+        (
+            FOUR + EXPERTS + f"1 {SPLIT}2", 8,
+            "ddp(dp=2) * tp(2, tp=dtp) * tp(2, tp=etp) * sp(2, tp=dtp) * sp(2, tp=etp) * ep(ep=1, experts=etp)",
+        ),
+        (
+            TENSOR.replace("2", "8") + EXPERTS + f"2 {SPLIT}8", 16, "tp(tp=8) * sp(tp=8) * ep(ep=2)",
+        ),
+    ],
+)  # fmt: skip
+def test_experts_may_be_split_over_a_part_of_tensor_parallelism(text: str, world: int | None, expression: str) -> None:
+    imported = read(text, world)
+    assert imported.expression == f"{expression} * clip"
+    link(load("mixtral-8x7b"), imported.strategy())
+
+
+@pytest.mark.parametrize(
+    ("tp", "etp", "ep", "world"), [(4, 2, 2, 8), (4, 2, 4, 16), (8, 2, 2, 16), (8, 2, 4, 16), (8, 4, 4, 32), (4, 2, 1, 8), (8, 2, 1, 8)]
+)
+def test_devices_that_share_slices_are_those_of_megatron(tp: int, etp: int, ep: int, world: int) -> None:
+    """Megatron numbers the same devices twice, tensor parallelism first: by tp, dp, and by etp, ep, and the copies that are left. Devices
+    that have the same slices of the same experts are copies there, and here those that differ along axes on which experts do not lie."""
+    strategy = read(TENSOR.replace("2", str(tp)) + EXPERTS + f"{ep} {SPLIT}{etp}", world).strategy()
+    inside_out = [a for name in ("etp", "tp", "dtp", "ep", "dp") for a in strategy.axes if a.name == name]
+    assert prod(a.degree or 1 for a in strategy.axes) == world
+    apart = {*strategy.experts, "etp"}
+    own: dict[tuple[int, ...], set[int]] = {}
+    theirs: dict[tuple[int, int], set[int]] = {}
+    for rank in range(world):
+        rest, at = rank, []
+        for axis in inside_out:
+            rest, place = divmod(rest, axis.degree or 1)
+            at += [place] if axis.name in apart else []
+        own.setdefault(tuple(at), set()).add(rank)
+        theirs.setdefault((rank % etp, rank // etp % ep), set()).add(rank)
+    assert sorted(map(sorted, own.values())) == sorted(map(sorted, theirs.values()))
+
+
 def test_a_file_with_experts_is_proved_and_derived_for_its_model(capsys: pytest.CaptureFixture[str]) -> None:
     """What a stage holds is worked out by hand: 8 layers over tp 2, a quarter of 8 experts in each, and what ZeRO leaves of 12 bytes."""
     path = str(CONFIGS / "made_mixtral_8x7b.args")
@@ -228,8 +282,8 @@ def test_a_file_with_experts_is_proved_and_derived_for_its_model(capsys: pytest.
             8,
             "do not divide 1 data-parallel ones: they are those of tensor and context parallelism too",
         ),
-        (EXPERTS + "2 --expert-tensor-parallel-size 2", 8, "split over 2 devices, and other matrices over 1"),
-        (TENSOR + EXPERTS + "2 --expert-tensor-parallel-size 4", 16, "split over 4 devices, and other matrices over 2"),
+        (EXPERTS + "2 --expert-tensor-parallel-size 2", 8, "over 2 devices, which are no equal part of the 1 of other"),
+        (TENSOR + EXPERTS + "2 --expert-tensor-parallel-size 4", 16, "over 4 devices, which are no equal part of the 2 of other"),
         ("--tensor-model-parallel-size 2 --num-experts 8", 8, "need sequence parallelism"),
         (EXPERTS + "3", 6, "no multiple of 3"),
         (EXPERTS + "8", 12, "12 devices are no multiple of 1 * 8 * 1"),
@@ -373,6 +427,12 @@ def test_assumptions(text: str, without: list[str]) -> None:
         (TENSOR + SHARDED + EXPERTS + "4 --expert-tensor-parallel-size 1", "expert_tensor_parallel_size", Role.READ, "have different ones"),
         (TENSOR + EXPERTS + "4 --expert-tensor-parallel-size 1", "expert_model_parallel_size", Role.READ, "those of tp, and the axis ep"),
         (TENSOR + EXPERTS + "4 --expert-tensor-parallel-size 2", "expert_tensor_parallel_size", Role.READ, "as other matrices"),
+        (FOUR + EXPERTS + "4 --expert-tensor-parallel-size 2", "expert_tensor_parallel_size", Role.READ, "the others have other experts"),
+        (FOUR + EXPERTS + "1 --expert-tensor-parallel-size 2", "expert_tensor_parallel_size", Role.READ, "2 have the same slices"),
+        (
+            FOUR + SHARDED + EXPERTS + "1 --expert-tensor-parallel-size 2",
+            "expert_tensor_parallel_size", Role.NOT_MODELLED, "1/2 of what is counted",
+        ),
         ("--expert-tensor-parallel-size 1", "expert_tensor_parallel_size", Role.NO_MATTER, "no experts"),
         ("--num-experts 8 --moe-expert-capacity-factor 1.5", "moe_expert_capacity_factor", Role.ANOTHER_STEP, "the symbol c"),
         ("--recompute-granularity selective", "recompute_granularity", Role.NOT_MODELLED, "parts of a layer"),

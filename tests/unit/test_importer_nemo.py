@@ -122,6 +122,16 @@ def test_the_record_has_each_framework() -> None:
         ),
         (("cfg.model.context_parallel_size = 2",), "zero1(dp=8) * zero1(dp=cp) * accumulate(microbatches=2) * cp(cp=2) * clip", 2),
         (("cfg.model.expert_model_parallel_size = 4",), "zero1(dp=4) * zero1(dp=ep) * ep(ep=4) * clip", 1),
+        (
+            (
+                "cfg.model.tensor_model_parallel_size = 4",
+                "cfg.model.sequence_parallel = True",
+                "cfg.model.expert_tensor_parallel_size = 2",
+                "cfg.model.expert_model_parallel_size = 2",
+            ),
+            "zero1(dp=4) * tp(2, tp=etp) * tp(tp=2) * sp(2, tp=etp) * sp(tp=2) * accumulate(microbatches=4) * ep(ep=tp) * clip",
+            4,
+        ),
         (("cfg.optimizer.clip_grad = 0.0",), "zero1(dp=16)", 1),
         (
             ("cfg.optimizer.use_distributed_optimizer = False", "cfg.ddp.use_distributed_optimizer = False"),

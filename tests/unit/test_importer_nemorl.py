@@ -86,6 +86,9 @@ def refused(said: dict[str, Any], world: int | None = None, base: str = "made_gr
          "zero1(dp=8) * zero1(dp=ep) * tp(tp=2) * sp(tp=2) * accumulate(microbatches=2) * ep(ep=2) * ep(ep=tp) * clip"),
         ({**EXPERTS, MEGATRON + "expert_tensor_parallel_size": 2}, 32,
          "zero1(dp=4) * zero1(dp=ep) * tp(tp=2) * sp(tp=2) * accumulate(microbatches=2) * ep(ep=4) * clip"),
+        ({**EXPERTS, MEGATRON + "tensor_model_parallel_size": 4, MEGATRON + "expert_tensor_parallel_size": 2}, 32,
+         "zero1(dp=4) * zero1(dp=ep) * tp(2, tp=etp) * tp(tp=2) * sp(2, tp=etp) * sp(tp=2) * accumulate(microbatches=4) * ep(ep=2) * "
+         "ep(ep=tp) * clip"),
     ],
 )  # fmt: skip
 def test_settings_decide_the_strategy(said: dict[str, Any], world: int, expression: str) -> None:

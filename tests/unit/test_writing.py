@@ -71,6 +71,8 @@ SAYS: dict[str, tuple[str, ...]] = {
         "zero1(2) * zero1(dp=ep) * ep(2)", "zero1(2) * zero1(dp=ep) * tp(2) * sp * ep(2)", "ddp(2) * tp(4) * sp * ep(2, experts=whole)",
         "zero1(2) * zero1(dp=ep) * tp(2) * sp * ep(2) * ep(tp) * clip", "ddp(2) * tp(2) * sp * cp(2) * ep(tp) * ep(cp)",
         "zero1(2) * zero1(dp=cp) * cp(2) * ep(cp)",
+        "ddp(2) * tp(2) * sp * tp(2, tp=etp) * sp(tp=etp) * ep(tp)",
+        "tp(2) * sp * tp(2, tp=etp) * sp(tp=etp) * ep(2) * ep(tp, experts=etp)",
         "zero1(2) * pp(2, microbatches=4, schedule=interleaved, chunks=3)", "zero3(2) * zero3(dp=cp) * cp(2) * clip",
         "ddp(4) * muon * clip", "ddp(2) * tp(2) * muon", "zero1(4) * muon(owned)", "zero1(4, reduce=all_reduce) * muon(owned) * clip",
     ),
@@ -85,7 +87,7 @@ SAYS: dict[str, tuple[str, ...]] = {
         "zero2(2) * zero2(dp=cp) * cp(2, attention=ulysses)", "ddp(2) * tp(2) * sp * pp(2, microbatches=4) * checkpoint * clip",
         "zero1(2) * zero1(dp=cp) * cp(2) * pp(2, microbatches=4) * checkpoint",
         "zero1(2) * zero1(dp=ep) * tp(2) * sp * ep(2) * checkpoint", "ddp(2) * tp(4) * sp * ep(2, experts=whole) * checkpoint",
-        "zero1(2) * tp(2) * sp * ep(tp) * checkpoint",
+        "zero1(2) * tp(2) * sp * ep(tp) * checkpoint", "zero1(2) * tp(2) * sp * tp(2, tp=etp) * sp(tp=etp) * ep(tp) * checkpoint",
     ),
 }  # fmt: skip
 #: Strategies of the catalogue that no configuration of a system says: what its file leaves to the program, or the system does not do.
@@ -142,7 +144,8 @@ def with_microbatches(strategy: Strategy, read: Imported) -> Strategy:
 
 
 def step(strategy: Strategy) -> str:
-    return render(lower(strategy)).partition("\n")[2]
+    several = sum(axis.splits.matrices for axis in strategy.axes) > 1
+    return linked(strategy) if several else render(lower(strategy)).partition("\n")[2]
 
 
 @lru_cache(maxsize=4)

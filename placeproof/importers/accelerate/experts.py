@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placeproof.importers.accelerate.run import AccelerateReader
-from placeproof.importers.imported import Role, sharing
+from placeproof.importers.imported import Role, sharing, sharing_beside_slices
 
 _TABLE = "megatron_lm_config.megatron_lm_"
 _DEVICES, _SPLIT = _TABLE + "expert_model_parallel_size", _TABLE + "expert_tensor_parallel_size"
@@ -27,14 +27,19 @@ def check_experts(run: AccelerateReader, devices: int | None) -> int | None:
     lies = run.experts = sharing(ep, devices, tensor=tp, context=cp, whole=whole, sequence=sequence)
     if ep == 1:
         return devices
-    if split not in (1, tp):
-        message = f"experts are split over {split} devices, and other matrices over {tp}: no strategy says that"
-        run.refuse(_SPLIT, message, f"take {tp}, or 1: each expert whole")
+    if 1 < split < tp and tp % split == 0:
+        lies = run.experts = sharing_beside_slices(ep, devices, tensor=tp, split=split, context=cp, sequence=sequence)
+    if tp % split:
+        message = f"experts are split over {split} devices, which are no equal part of the {tp} of other matrices: no strategy says that"
+        run.refuse(_SPLIT, message, f"take a divisor of {tp}; with 1 each expert is whole")
     elif lies.complaint:
         run.refuse(_DEVICES, *lies.complaint)
     note, sharded = lies.note("dp"), False
-    if whole and "tp" not in lies.axes and run.get(_TABLE + "use_distributed_optimizer"):
-        note, sharded = f"{note}; of the optimizer state of whole experts a device has 1/{tp} of what is counted", True
+    alike = dict(lies.tensor).get("dtp", tp if whole and "tp" not in lies.axes else 1)
+    if alike > 1 and run.get(_TABLE + "use_distributed_optimizer"):
+        copies = "whole experts" if whole else "slices of experts"
+        note, sharded = f"{note}; of the optimizer state of {copies} a device has 1/{alike} of what is counted", True
     run.note(_DEVICES, note, Role.NOT_MODELLED if sharded else Role.READ)
-    run.note(_SPLIT, "each expert is whole" if split == 1 else "experts are split as other matrices are")
+    slices = f"experts are split over {split} of {tp} devices of tensor parallelism: the axis etp"
+    run.note(_SPLIT, "each expert is whole" if split == 1 else slices if lies.tensor else "experts are split as other matrices are")
     return None if devices is None else max(devices // lies.rest, 1)

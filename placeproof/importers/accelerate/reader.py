@@ -52,7 +52,7 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
         megatron_known(run).ask("megatron")
     precision = _precision(run)
     lies = run.experts
-    spread = over_axes(parts, tokens=tokens, attention=attention, experts=lies.rest, whole=whole, shared=lies.axes)
+    spread = over_axes(parts, tokens=tokens, attention=attention, experts=lies, whole=whole)
     return Imported(
         system="accelerate",
         source=document.source,

@@ -2,15 +2,17 @@
 
 Megatron numbers its devices twice: once by tensor, context and data parallelism for everything else, and once for the experts by their
 own tensor parallelism, by expert parallelism and by what is left, in this order (megatron-core==0.16.1:parallel_state.py). So experts that
-are whole lie over devices of tensor parallelism first, then over those of context parallelism, then over data-parallel ones.
+are whole lie over devices of tensor parallelism first, then over those of context parallelism, then over data-parallel ones; and those that
+are split over some devices of tensor parallelism lie over the others first.
 """
 
 from __future__ import annotations
 
 from placeproof.importers.asked import Known
-from placeproof.importers.imported import Sharing, sharing
+from placeproof.importers.imported import Sharing, sharing, sharing_beside_slices
 
 _TENSOR, _DEVICES, _WAY = "expert_tensor_parallel_size", "expert_model_parallel_size", "moe_token_dispatcher_type"
+_SAVED = "distribute_saved_activations"
 _UNSAID = f"Megatron gathers all tokens unless `{_WAY}` says otherwise: the formulas send each to its experts"
 
 
@@ -19,19 +21,24 @@ def shared(known: Known) -> Sharing:
     if not {"ep", "tp", "cp"} <= {*known}:
         return Sharing()
     whole, sequence, tokens = (bool(known.get(fact)) for fact in ("whole", "sp", "splits_tokens"))
-    context = known["cp"] if tokens else 1
-    return sharing(known["ep"], known.get("dp"), tensor=known["tp"], context=context, whole=whole, sequence=sequence)
+    context, tensor, split = known["cp"] if tokens else 1, known["tp"], known.reader.get(_TENSOR)
+    if known.reader.get("num_experts") and 1 < (split or tensor) < tensor and tensor % split == 0:
+        return sharing_beside_slices(known["ep"], known.get("dp"), tensor=tensor, split=split, context=context, sequence=sequence)
+    return sharing(known["ep"], known.get("dp"), tensor=tensor, context=context, whole=whole, sequence=sequence)
 
 
 def check_split(known: Known, lies: Sharing) -> None:
-    """What Megatron runs and no strategy says: experts over a part of an axis, or split in a way of their own."""
+    """What Megatron runs and no strategy says: experts over a part of an axis, or over other devices than matrices are split over."""
     reader, tp = known.reader, known["tp"]
     tensor = reader.get(_TENSOR) or tp
     if not reader.get("num_experts") or known.breaks("megatron-03"):
         return
-    if tensor not in (1, tp):
-        message = f"experts are split over {tensor} devices, and other matrices over {tp}: no strategy says that"
-        reader.refuse(_TENSOR, message, f"take {tp}, the default, or 1: each expert whole")
+    if tp % tensor:
+        message = f"experts are split over {tensor} devices, which are no equal part of the {tp} of other matrices: no strategy says that"
+        reader.refuse(_TENSOR, message, f"take a divisor of {tp}; with 1 each expert is whole")
+    elif lies.tensor and reader.get(_SAVED):
+        message = f"saved activations in parts over {tp} devices, of which {tensor} split an expert: that is not lowered"
+        reader.refuse(_SAVED, message, "leave it out")
     elif lies.complaint:
         reader.refuse(_DEVICES, *lies.complaint)
 

@@ -124,6 +124,8 @@ def _size(known: Known, world: int | None) -> None:
     lies = shared(known)
     known.put("copies", dp and max(dp // lies.rest, 1))
     known.put("apart", "tp" in lies.axes)
+    known.put("in_slices", bool(lies.tensor))
+    known.put("alike", dict(lies.tensor).get("dtp", 1))
     kinds = known["balancing"]
     evened = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind != "none"]
     known.put("balanced", "sinkhorn" in evened or (bool(evened) and _positive(reader.get("moe_aux_loss_coeff"))))
@@ -239,7 +241,7 @@ def _parts(known: Known) -> list[tuple[str, Mapping[str, object]]]:
     if known.get("dist_saved_acts") and tp > 1:
         parts["zero_r"] = {"tp": tp}
     attention = unless_usual(known.meaning.words["exchanges"].get(known["exchange"])) if known["ways"] == 1 else None
-    return over_axes(parts, tokens=tokens, attention=attention, experts=lies.rest, whole=known.get("whole", False), shared=lies.axes)
+    return over_axes(parts, tokens=tokens, attention=attention, experts=lies, whole=known.get("whole", False))
 
 
 def _several(reader: Reader) -> bool:

@@ -277,7 +277,7 @@ def _spread(reader: Reader, facts: Facts) -> list[tuple[str, Mapping[str, object
     """The strategies over all axes."""
     attention = _WORDS["exchanges"][reader.get(_ROTATE) or "allgather"]  # what torchtitan does unless it is told otherwise
     parts, lies = _strategy(reader, facts), facts.lies
-    return over_axes(parts, tokens=facts.cp, attention=unless_usual(attention), experts=lies.rest, whole=facts.whole, shared=lies.axes)
+    return over_axes(parts, tokens=facts.cp, attention=unless_usual(attention), experts=lies, whole=facts.whole)
 
 
 def _strategy(reader: Reader, facts: Facts) -> dict[str, dict[str, object]]:

@@ -38,8 +38,10 @@ def differences(wanted: Strategy, read: Strategy) -> Differences:
     """In what a strategy that was read differs from the one that is wanted."""
     unsaid = (name for name in _LEFT_OPEN if getattr(wanted.schedule, name) is None)
     filled = {name: _meant(read, name) for name in unsaid if _meant(read, name) != NEUTRAL[name]}
-    schedule = [n for n in SCHEDULE_FIELDS if n not in filled and _meant(wanted, n) != _meant(read, n)]
     lines = [*_axes(wanted, read), *_states(wanted, read)]
+    schedule = [n for n in SCHEDULE_FIELDS if n not in filled and _meant(wanted, n) != _meant(read, n)]
+    if not lines and {_meant(wanted, "experts"), _meant(read, "experts")} & {a.name for a in read.axes}:
+        schedule = [n for n in schedule if n != "experts"]  # an axis that one names, and experts lie alike without that
     lines += [_apart(_WORDS.get(n, n), _shown(_meant(wanted, n)), _shown(_meant(read, n))) for n in schedule]
     if not lines and _step(_with(wanted, filled)) != _step(read):
         lines = ["the programs that the two are lowered to are not the same"]
