@@ -100,7 +100,7 @@ parameters = all_gather(parameters, dp)
 def lamb_trains_of_summed_tensor_norms():
     """An optimizer that scales by norms of tensors, and is element-wise but for them, trains on ZeRO stage 1's shards if what the norms sum
     is summed over them."""
-    return trains(LAMB, assuming=[*SAMPLES, CUT, COPIED])
+    return trains(LAMB, assuming=[*SAMPLES, COPIED])
 
 
 lamb_trains_of_summed_tensor_norms.control(

@@ -236,7 +236,7 @@ steps_are_right_of_both_conditions_and_whole_matrices.control(
 def shards_are_right_of_summed_norms():
     """An optimizer that reads an element and norms of its tensor, as LAMB does, is right on shards if each device is given the norms of
     whole tensors: all that the update reads need not be held, it may be reduced."""
-    return keeps(REDUCED_NORMS, *BOTH, INVARIANT, assuming=ELEMENTWISE)
+    return keeps(REDUCED_NORMS, *BOTH, INVARIANT, assuming=ANY_OPTIMIZER)
 
 
 shards_are_right_of_summed_norms.control(

@@ -13,16 +13,12 @@ if TYPE_CHECKING:
     from placeproof.programs.ir import Program
 
 
-#: Updates of whole matrices, of a program's ``reference(optimizer=...)``, that are known by name.
-WHOLE_UPDATES = ("orthogonal", "factored", "preconditioned")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumption:
     """A named assumption. ``without`` says what holds instead when it is dropped; None where it cannot be.
 
     ``where``: made only of programs that have an axis which splits this; ``experts``: that have a group of experts; ``elements``: with a
-    group of which the optimizer is not known to read whole tensors.
+    group that is trained and of which the optimizer is not said to read more than an element.
     """
 
     name: str
@@ -35,8 +31,8 @@ class Assumption:
         if self.where == "experts":
             return any(g.experts for g in program.groups)
         if self.where == "elements":
-            kinds = [g.update or dict(program.reference).get("optimizer") for g in program.groups if g.update != "tensor_norm"]
-            return any(kind not in WHOLE_UPDATES for kind in kinds)
+            usual = dict(program.reference).get("optimizer", "elementwise")
+            return any((g.update or usual) == "elementwise" for g in program.groups if not g.frozen)
         return self.where is None or any(a.splits.name == self.where for a in program.axes)
 
 

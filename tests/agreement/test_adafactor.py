@@ -160,6 +160,20 @@ def test_it_is_not_assumed_that_vectors_are_updated_by_elements() -> None:
     assert right(replace(program, without=(assumed.name,)))
 
 
+@pytest.mark.parametrize(("optimizer", "made"), [("elementwise", True), ("tensor_norm", False), ("matrix", False)])
+def test_an_update_by_elements_is_assumed_where_nothing_else_is_said(optimizer: str, made: bool) -> None:
+    """Without it an update that is said to sum over tensors is that still, and no function of whole matrices."""
+    assumed, norms = ASSUMPTIONS["elementwise-optimizer"], f"all_reduce({OWN.replace('.norm', '')}, dp)"
+    step = f"norms = {norms}\n{ALL.replace('update(', 'update_with(').replace('g)', 'g, norms)')}"
+    program = read(WRITTEN.format(options="", norm="", optimizer=optimizer, step=step), source="written")
+    assert assumed.concerns(program) is made
+    if optimizer == "tensor_norm":
+        assert judge(resolve(program), without=frozenset({assumed.name})).word == "proved"
+        assert right(replace(program, without=(assumed.name,)))
+        wrong = read(WRITTEN.format(options="", norm="", optimizer=optimizer, step=ALL), source="wrong")
+        assert judge(resolve(wrong), without=frozenset({assumed.name}), shortest=False).word == "refuted"
+
+
 def formula(text: str) -> sympy.Expr:
     return sympy.sympify(text, locals={name: sympy.Symbol(name) for name in re.findall(r"[A-Za-z_]+", text)})
 

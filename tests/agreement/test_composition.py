@@ -14,7 +14,6 @@ from random_compositions import random_programs, random_strategy
 
 from placeproof.core.diagnostics import InputError
 from placeproof.programs import Program, read, render
-from placeproof.programs.assumptions import WHOLE_UPDATES
 from placeproof.prove import Proved, Unknown, compose, settle
 from placeproof.prove.composition import AxisType, Clause, Composition, Derivation, by_name, fault
 from placeproof.semantics import catalogue
@@ -83,7 +82,7 @@ TOO_WEAK = ("root=keep", "clip")
 
 def in_parts(program: Program) -> bool:
     """Whether an update of whole matrices is of some that lie in parts over an axis: they are gathered for it, or are experts."""
-    matrices = dict(program.reference).get("optimizer") in WHOLE_UPDATES
+    matrices = dict(program.reference).get("optimizer", "elementwise") != "elementwise"
     modes = (mode for p in program.placed if p.state == "optimizer" for axis, mode in p.modes if axis != "pp")
     return matrices and any(mode.split for mode in modes)
 

@@ -378,14 +378,9 @@ class Model:
     def optimizer_of(self, group: str) -> str:
         """What the reference's optimizer reads for an element of a group."""
         says = {g.name: g.update for g in self.program.groups}.get(group)
-        if says == "tensor_norm":
-            return "tensor_norm"
-        kind = "elementwise" if says == "elementwise" else self.options.get("optimizer", "elementwise")
-        return (
-            "matrix"
-            if "elementwise-optimizer" in self.program.without and kind not in ("orthogonal", "factored", "preconditioned")
-            else kind
-        )
+        kind = says if says in ("tensor_norm", "elementwise") else self.options.get("optimizer", "elementwise")
+        dropped = "elementwise-optimizer" in self.program.without  # which is assumed of what is said to read no more than an element
+        return "matrix" if dropped and kind == "elementwise" else kind
 
     def tokens(self, sample: Sample, step: int) -> int:
         """How many tokens of a sample count."""

@@ -15,7 +15,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from placeproof.programs.assumptions import WHOLE_UPDATES
 from placeproof.semantics.meaning.layout import CHANNELS, Element
 from placeproof.semantics.meaning.world import World
 
@@ -63,10 +62,9 @@ class Reference:
 
     def _kind(self, group: str) -> str:
         """What the optimizer reads for an element of a group."""
-        own = self.layout.group(group).update
-        kind = own or self.said.get("optimizer", "elementwise")
-        known = own == "tensor_norm" or kind in WHOLE_UPDATES
-        return "matrix" if "elementwise-optimizer" in self.problem.without and not known else kind
+        kind = self.layout.group(group).update or self.said.get("optimizer", "elementwise")
+        unknown = kind == "elementwise" and "elementwise-optimizer" in self.problem.without
+        return "matrix" if unknown else kind
 
     @cached_property
     def _lines_of(self) -> list[Tensor]:

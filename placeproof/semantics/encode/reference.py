@@ -7,7 +7,6 @@ from fractions import Fraction
 from functools import cached_property
 
 from placeproof.core.strategy import NORM
-from placeproof.programs.assumptions import WHOLE_UPDATES
 from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, by_cases, constant, greatest, inverse, lam, product, substitute, total
 from placeproof.prove.terms.addition import of_atom, sum_of
 from placeproof.prove.terms.nodes import App, Atom, Mono
@@ -122,11 +121,8 @@ class Reference:
 
 def optimizer_of(world: World, group: str) -> str:
     """What the reference's optimizer reads for an element of a group, by a word of ``reference(optimizer=...)``."""
-    own = world.group(group).update
-    if own == "tensor_norm":  # known to be so, whatever else is not assumed of the optimizer
-        return own
-    kind = own or dict(world.program.reference).get("optimizer", "elementwise")
-    return "matrix" if "elementwise-optimizer" in world.options.without and kind not in WHOLE_UPDATES else kind
+    kind = world.group(group).update or dict(world.program.reference).get("optimizer", "elementwise")
+    return "matrix" if "elementwise-optimizer" in world.options.without and kind == "elementwise" else kind
 
 
 def update_value(world: World, state: str, group: str, operands: tuple[Poly, Poly, Poly], held: Poly, given: tuple[Poly, ...] = ()) -> Poly:

@@ -10,7 +10,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from placeproof.programs.assumptions import WHOLE_UPDATES
 from placeproof.semantics.meaning.layout import TensorId
 from placeproof.semantics.meaning.numbers import Array, Field
 from placeproof.semantics.meaning.values import Norms
@@ -23,10 +22,8 @@ Given = tuple[Norms, ...] | Array | None
 
 def kind(world: World, group: str) -> str:
     """What the reference's optimizer reads for an element of a group."""
-    said = world.layout.group(group).update
-    optimizer = said or dict(world.program.reference).get("optimizer", "elementwise")
-    any_matrix = "elementwise-optimizer" in world.problem.without and said != "tensor_norm"
-    return "matrix" if any_matrix and optimizer not in WHOLE_UPDATES else optimizer
+    said = world.layout.group(group).update or dict(world.program.reference).get("optimizer", "elementwise")
+    return "matrix" if said == "elementwise" and "elementwise-optimizer" in world.problem.without else said
 
 
 def step(world: World, columns: Columns, states: States, there: Array, have: Array, given: Given) -> tuple[Array, Array]:
