@@ -31,7 +31,8 @@ from placeproof.importers.imported import Role
 
 _KIND = FileKind(noun="a file of settings", manual="see the other entries, and placeproof/importers/settings.py")
 _ROLES = {role.value.replace(" ", "_"): role for role in Role}
-_ANY = "bool int number text list table null"
+#: The kinds of a setting that may have any value.
+ANY = "bool int number text list table null"
 
 
 @cache
@@ -68,7 +69,7 @@ def _row(row: Table, role: Role, note: str) -> tuple[list[str], Field]:
     if not (said["note"] or note):
         row.missing("note", '"..."')
     names, choices, any_case = said.pop("names").split(), said.pop("choices"), said.pop("any_case")
-    kinds = said.pop("kinds") or ("" if choices else _ANY)
+    kinds = said.pop("kinds") or ("" if choices else ANY)
     shared = {**said, "note": said["note"] or note, "choices": _cased(choices) if any_case else choices}
     return names, Field(name="", kinds=tuple(kinds.split()), role=role, **shared)
 

@@ -9,6 +9,7 @@ import pytest
 
 from placeproof.core.diagnostics import InputError
 from placeproof.importers import Imported, read_config
+from placeproof.importers.imported import Role
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "automodel"
 QWEN = "model: {{pretrained_model_name_or_path: Qwen/Qwen3-30B-A3B, backend: {{attn: {}}}}}\n"
@@ -92,6 +93,23 @@ def test_what_makes_another_step_is_named() -> None:
         assert {reading.name for reading in read(split, others).another_step} == {"distributed.cp_size", "experts"}
     for others in (QWEN.format("te"), QWEN.format("null"), QWEN.format("te").replace(*NEMOTRON)):
         assert {reading.name for reading in read(split, others).another_step} == {"experts"}
+
+
+def test_keys_that_no_recipe_reads_are_of_no_matter() -> None:
+    """Keys to which values refer, those that are switched off by an underscore, and `autocast`; others are no settings."""
+    recipe = "recipe: TrainFinetuneRecipeForNextTokenPrediction\n"
+    own = "_template: &template |-\n  {% x %}\ndataset: {chat_template: *template}\n_validation_dataset: {_target_: a.b, rows: [1]}\n"
+    found = read("autocast_dtype: bfloat16", f"{recipe}{own}autocast: {{enabled: true, dtype: bfloat16}}\n")
+    assert found.expression == read("", recipe).expression
+    named = {"_template", "_validation_dataset", "autocast", "distributed.autocast_dtype"}
+    (told,) = (r for r in found.readings if r.name in named and r.told)
+    assert told.name == "autocast"
+    assert {r.role for r in found.readings if r.name in named} == {Role.NO_MATTER}
+    assert named <= {r.name for r in found.readings}
+    (open_,) = (r for r in read("autocast_dtype: bfloat16").readings if r.name == "distributed.autocast_dtype")
+    assert open_.role is Role.NOT_MODELLED
+    with pytest.raises(InputError, match="`template` is no setting"):
+        read("", own.replace("_template", "template"))
 
 
 @pytest.mark.parametrize("empty", ["pipeline", "moe", "mp_policy"])

@@ -19,7 +19,7 @@ from placeproof.importers.fields import Field, Reader
 from placeproof.importers.fsdp import ADAM, in_types, on_host
 from placeproof.importers.imported import Imported, Reading, Role, Sharing, balance_unsaid, expression, in_shards, misplaced, over_axes
 from placeproof.importers.meaning import meaning
-from placeproof.importers.settings import settings
+from placeproof.importers.settings import ANY, settings
 from placeproof.importers.transformers.training import TYPES
 
 _DIST, _PIPE, _PEFT = "distributed.", "distributed.pipeline.", "peft."
@@ -95,8 +95,10 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
 
 
 def _fields(document: Document) -> Iterator[Field]:
-    """The settings, and tables of which a file says nothing."""
+    """The settings, tables of which a file says nothing, and keys of its own: Automodel asks for none that begins with an underscore."""
     yield from settings("automodel")
+    for name in (str(key) for key in document.data if str(key).startswith("_")):
+        yield Field(name=name, kinds=tuple(ANY.split()), role=Role.NO_MATTER, note="no name that Automodel reads; values may refer to it")
     inner = document.data.get("distributed")
     tables = dict.fromkeys(("clip_grad_norm", "compile", "peft", "fp8", "qat", "quantization", "freeze_config"), document.data)
     for name, table in {**tables, **({"pipeline": inner, "moe": inner, "mp_policy": inner} if isinstance(inner, Mapping) else {})}.items():
