@@ -126,6 +126,8 @@ NEUTRAL: dict[str, object] = {
     "parts": "embedding",
 }
 SCHEDULE_FIELDS = tuple(f.name for f in fields(Realisation))
+#: Fields that say how another one is done: of two strategies that differ in that one, it is no further mistake that they differ here.
+_HOW = {"matrices": "update"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,6 +312,7 @@ def on_axis(placement: str, axis: str) -> str:
 
 def _schedule(members: list[Strategy], problems: Problems) -> Realisation:
     said: dict[str, tuple[object, str]] = {}
+    apart: set[tuple[str, str, str | None]] = set()
     for member in members:
         for name in SCHEDULE_FIELDS:
             value = getattr(member.schedule, name)
@@ -319,6 +322,9 @@ def _schedule(members: list[Strategy], problems: Problems) -> Realisation:
             if first is None or first == SYMBOLIC:
                 said[name] = (value, member.name)
             elif value not in (first, SYMBOLIC):
+                apart.add((owner, member.name, name))
+                if (owner, member.name, _HOW.get(name)) in apart:
+                    continue
                 problems.add(
                     "PP107",
                     f"`{owner}` sets {name} to {first}, and `{member.name}` sets it to {value}",
