@@ -141,8 +141,9 @@ def _run(schedule: Schedule, p: int, m: int, v: int, lasts: list[_Lasts]) -> tup
     awake = list(range(p))
     while awake:
         d = awake.pop()
-        ticks = history[d]
-        for slot, needs, makes in jobs[d][len(ticks) :]:
+        ticks, own = history[d], jobs[d]
+        while len(ticks) < len(own):
+            slot, needs, makes = own[len(ticks)]
             start = ticks[-1].end if ticks else 0
             missing = next((need for need, _ in needs if ended[need] < 0), None)
             if missing is not None:

@@ -153,7 +153,7 @@ def test_what_is_told_device_by_device_is_bounded() -> None:
         "PP103",
         "all_gather by ring among 100,000 devices sends 9,999,900,000 chunks, and at most 20,000,000 are listed",
     )
-    few = shaped((8, 100))
+    few = shaped((8, 10))
     assert len(times.traffic(ALGORITHMS["all_gather"]["ring"], few, Fraction(1))) == few.degree
 
 

@@ -497,6 +497,39 @@ def test_a_mesh_that_is_too_large_is_confirmed_on_a_smaller_one() -> None:
     assert not whole.smaller
 
 
+@pytest.mark.parametrize(
+    ("strategy", "fewer"),
+    [
+        ("accumulate(1000000)", ("micro-batches",)),
+        ("accumulate(1000000) * pp(4)", ("micro-batches",)),
+        ("accumulate(1000000) * fsdp(100000)", ("devices", "micro-batches")),
+        ("accumulate(5) * pp(4)", ()),
+    ],
+)
+def test_micro_batches_that_are_too_many_are_confirmed_with_fewer(strategy: str, fewer: tuple[str, ...]) -> None:
+    judged = judge(lower(parse_strategy(strategy)))
+    assert judged.word == "proved"
+    assert judged.confirmed is not None
+    assert judged.confirmed.fewer == fewer
+
+
+def test_a_mistake_among_too_many_micro_batches_is_not_proved() -> None:
+    """Nothing refutes it: a run with fewer of them is one of another step."""
+    text = render(lower(parse_strategy("accumulate(1000000) * pp(4)")))
+    wrong = "\n".join(line for line in text.splitlines() if "scale(" not in line)
+    assert wrong.count("\n") < text.count("\n")
+    assert judge(read(wrong)).word == "unknown"
+    assert judge(read(wrong.replace("1000000", "3"))).word == "refuted"
+
+
+def test_a_step_that_names_too_many_micro_batches_is_not_confirmed() -> None:
+    """With fewer of them it is another one."""
+    text = render(lower(parse_strategy("accumulate(1000000)")))
+    assert text.count("1 / microbatches") == 1
+    assert judge(read(text)).word == "proved"
+    assert judge(read(text.replace("1 / microbatches", "1 / 1000000"))).word == "unknown"
+
+
 def test_what_depends_on_a_degree_that_is_too_large_is_not_confirmed() -> None:
     text = f"mesh(dp=100000)\n{PLAIN.replace('1 / dp', '1 / 100000')}{UPDATE}"
     assert isinstance(confirm_by_runs(resolve(read(text))), NotRun)

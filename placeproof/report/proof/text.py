@@ -188,7 +188,7 @@ def _confirmed(judged: Judged) -> str:
     if judged.confirmed is None:
         return ""
     count = len(judged.confirmed.runs)
-    fewer = " on fewer devices" if judged.confirmed.smaller else ""
+    fewer = f" with fewer {' and '.join(judged.confirmed.fewer)}" if judged.confirmed.fewer else ""
     return f", and {count} {'run agrees' if count == 1 else 'runs agree'}{fewer}"
 
 

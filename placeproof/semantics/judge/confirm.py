@@ -19,7 +19,17 @@ from placeproof.programs.ranks import least_degrees
 from placeproof.semantics.encode import Line
 from placeproof.semantics.encode.world import Range
 from placeproof.semantics.judge.linewise import compared
-from placeproof.semantics.judge.search import RefutingRun, allowed, batches_of, degrees_by, degrees_of, describe, entries_of, shapes_of
+from placeproof.semantics.judge.search import (
+    MOST_PASSES,
+    RefutingRun,
+    allowed,
+    batches_of,
+    degrees_by,
+    degrees_of,
+    describe,
+    entries_of,
+    shapes_of,
+)
 from placeproof.semantics.meaning.layout import Layout
 from placeproof.semantics.meaning.run import NoMeaningError, Run
 from placeproof.semantics.meaning.script import what_differs
@@ -40,10 +50,16 @@ LONG, LONGEST = 5, 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmed:
-    """Runs that ended as the proof says: a mesh each, in words. ``smaller``: the degrees that are given are too many to run."""
+    """Runs that ended as the proof says: a mesh each, in words. ``fewer``: of what they have fewer than is given, since that is too many to
+    run: devices, micro-batches."""
 
     runs: tuple[str, ...]
-    smaller: bool = False
+    fewer: tuple[str, ...] = ()
+
+    @property
+    def smaller(self) -> bool:
+        """Whether what is given is too much to run."""
+        return bool(self.fewer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,20 +94,31 @@ def confirm_by_runs(
 ) -> Result:
     """Run a proved program on :func:`meshes`; on one of them what the encoding says that each of its ``lines`` leaves is compared, too.
 
-    All states must be placed by the program. Where given degrees are too many, smaller ones are run; if these differ, nothing is learnt.
-    Raises DisagreementError where a line leaves something else than the encoding says.
+    All states must be placed by the program. Where given degrees, or micro-batches, are too many, smaller ones are run; if these differ,
+    nothing is learnt. Raises DisagreementError where a line leaves something else than the encoding says.
     """
     every = list(meshes(program, without, ranges))
     small = [s for s in every if _fits(program, s)]
     if small or not every:
         return _ran(program, small, lines) if small else NotRun(why="no degrees are allowed that could be run")
-    free = replace(program, axes=tuple(replace(axis, degree=None) for axis in program.axes))
-    outcome = _ran(program, [s for s in meshes(free, without, ()) if _fits(program, s)])
+    for fewer in (("micro-batches",), ("devices",), ("devices", "micro-batches")):
+        small = [s for s in meshes(_freed(program, fewer), without, ()) if _fits(program, s)]
+        if small:
+            break
+    outcome = _ran(program, small)
     if isinstance(outcome, Confirmed):
-        return Confirmed(runs=outcome.runs, smaller=True)
+        return Confirmed(runs=outcome.runs, fewer=fewer)
     if isinstance(outcome, NotRun):
         return outcome
-    return NotRun(why="the degrees are too many to run, and on fewer devices it is another program")
+    many = " and ".join(fewer)
+    return NotRun(why=f"the {many} that are given are too many to run, and with fewer it is another program")
+
+
+def _freed(program: Resolved, what: tuple[str, ...]) -> Resolved:
+    """The program for any number of devices, or of micro-batches."""
+    axes = tuple(replace(axis, degree=None) for axis in program.axes) if "devices" in what else program.axes
+    counts = tuple(row for row in program.counts if row[0] != "microbatches" or "micro-batches" not in what)
+    return replace(program, axes=axes, counts=counts)
 
 
 def _ran(program: Resolved, setups: list[Setup], lines: tuple[Line, ...] = ()) -> Result:
@@ -186,8 +213,8 @@ def _numbers(program: Resolved) -> list[int]:
 
 
 def _fits(program: Resolved, setup: Setup) -> bool:
-    """Whether a mesh is small enough to be run."""
+    """Whether a mesh is small enough to be run, and so are the micro-batches on it."""
     layout = Layout(program, setup)
     sizes = layout.sizes
     devices, apart = prod(sizes.values()), prod(sizes[f] for f in layout.factors(apart_axes(program, layout)))
-    return devices <= MOST_DEVICES and apart <= MOST_APART
+    return devices <= MOST_DEVICES and apart <= MOST_APART and apart * setup.microbatches <= MOST_PASSES

@@ -22,7 +22,7 @@ from placeproof.programs import Assign, Binary, Call, Do, Expr, For, If, Number,
 from placeproof.programs.ranks import least_degrees
 from placeproof.semantics.encode.world import Range
 from placeproof.semantics.judge.confirm import denied
-from placeproof.semantics.judge.search import RefutingRun, allowed, batches_of, degrees_by, describe, shapes_of
+from placeproof.semantics.judge.search import MOST_PASSES, RefutingRun, allowed, batches_of, degrees_by, describe, shapes_of
 from placeproof.semantics.judge.verdict import Judged
 from placeproof.semantics.meaning.layout import Layout
 from placeproof.semantics.meaning.run import NoMeaningError, run
@@ -363,6 +363,8 @@ def _grid(program: Resolved, degree: dict[str, int], walk: _Walk, ranges: tuple[
     every = list(itertools.product(meshes, batches_of(program, ranges), shapes_of(program)))
     if len(every) > MOST_RUNS:
         raise _NotCoveredError(f"{len(every)} runs would be needed")
+    if any(m > MOST_PASSES for _, m, _ in every):
+        raise _NotCoveredError(f"the micro-batches that are given are too many to run: more than {MOST_PASSES}")
     setups = [_spread(program, Setup(degrees, m, *shape, exact=False), walk) for degrees, m, shape in every]
     if not setups or not all(allowed(program, s, ranges) for s in setups):
         raise _NotCoveredError("the ranges leave out where it would have to be run")

@@ -22,6 +22,8 @@ from placeproof.semantics.searched import Searched, in_words
 MOST_DEVICES = 12
 SECONDS = 20.0
 SEEDS = (1, 2, 3)
+#: The most passes of a micro-batch that a run has, over the devices that run one by one: some ten seconds.
+MOST_PASSES = 4096
 #: The most digits of the numbers of a counterexample, together; and how long those of a first step are that are short enough.
 LONGEST = 12_000
 SHORT = 100 + 12
@@ -108,7 +110,7 @@ def setups(program: Resolved, without: frozenset[str] = frozenset()) -> Iterator
     sized = [(prod(mesh[a.name] for a in program.axes), mesh) for mesh in meshes]
     every = []
     for (index, (devices, mesh)), m, (layers, units) in itertools.product(enumerate(sized), batches, shapes):
-        if devices <= MOST_DEVICES and one_size_each(program, mesh):
+        if devices <= MOST_DEVICES and devices * m <= MOST_PASSES and one_size_each(program, mesh):
             setup = Setup(mesh, m, layers, units, exact=False, without=without, entries=entries_of(least))
             every.append((devices * m * layers, devices, index, setup))
     for *_, setup in sorted(every, key=lambda e: e[:3]):
