@@ -10,7 +10,7 @@ from placeproof.answers import subject as subjects
 from placeproof.answers.answer import Answer
 from placeproof.answers.models import ModelRun, derived
 from placeproof.answers.numbers import Settings, degrees
-from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.core.diagnostics import Problems, refuse, suggestion
 from placeproof.cost.accuracy import Prediction
 from placeproof.implementations import BlockImplementation, find
 from placeproof.report import accuracy as documents
@@ -41,6 +41,10 @@ def accuracy(runs: str | RunSet, without: Collection[str] = ()) -> Accuracy:
     set or a difference that is not there.
     """
     of = named(runs) if isinstance(runs, str) else runs
+    if not of.implementation:
+        if without:
+            refuse("PP104", f"of `{of.name}` nothing is derived, so that nothing can be left out", help="leave `--without` out")
+        return Accuracy(of=of, without=(), predictions=tuple(Prediction(run=run) for run in of.runs))
     run_by = _without(find(of.implementation), tuple(without))
     return Accuracy(of=of, without=tuple(without), predictions=tuple(_prediction(of, run, run_by) for run in of.runs))
 

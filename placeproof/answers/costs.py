@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from placeproof.answers import subject as subjects
 from placeproof.answers.answer import Answer, Asked, Setting, answer, asked, texts
 from placeproof.answers.models import Clock, ModelRun, derived, timed
-from placeproof.answers.numbers import Settings, degrees
+from placeproof.answers.numbers import Settings, byte_count, degrees
 from placeproof.answers.shapes import mesh_of, options_of
 from placeproof.core.diagnostics import Problems
 from placeproof.core.strategy import Strategy
@@ -111,8 +111,16 @@ class ModelFormulas(Answer, ModelDerivation):
         """What it says."""
         return model_costs.document(self, self.numbers)
 
-    def time(self, cluster: str | Cluster, *, efficiency: Setting | None = None, overlap: Overlap = DEFAULT_OVERLAP) -> StepSeconds:
-        """How long a step takes on a cluster: a name, or a file. ``efficiency``: the share of the peak that computing reaches.
+    def time(
+        self,
+        cluster: str | Cluster,
+        *,
+        efficiency: Setting | None = None,
+        overlap: Overlap = DEFAULT_OVERLAP,
+        reserve: Setting | None = None,
+    ) -> StepSeconds:
+        """How long a step takes on a cluster: a name, or a file, and whether it fits there. ``efficiency``: the share of the peak that
+        computing reaches; ``reserve``: bytes that a device needs for all but tensors, ``"6GB"``.
 
         Raises InputError where a symbol that time depends on is not set, such as ``b``.
         """
@@ -120,7 +128,8 @@ class ModelFormulas(Answer, ModelDerivation):
 
         where = find(cluster) if isinstance(cluster, str) else cluster
         eta = None if efficiency is None else Fraction(str(efficiency))
-        _, step = timed(self, self.numbers, Clock(cluster=where, eta=eta, overlap=overlap))
+        free = None if reserve is None else byte_count(str(reserve))
+        _, step = timed(self, self.numbers, Clock(cluster=where, eta=eta, overlap=overlap, reserve=free))
         return answer(StepSeconds, step)
 
 

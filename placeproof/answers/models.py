@@ -41,11 +41,12 @@ class ModelRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """What a step is timed with. ``eta``: the share of the peak, where it was given."""
+    """What a step is timed with. ``eta``: the share of the peak, where it was given; ``reserve``: bytes for all but tensors, as well."""
 
     cluster: Cluster
     eta: Fraction | None = None
     overlap: Overlap = DEFAULT_OVERLAP
+    reserve: Fraction | None = None
 
 
 def derived(
@@ -102,4 +103,4 @@ def timed(d: ModelDerivation, numbers: Numbers, clock: Clock | None) -> tuple[Nu
         return numbers, None
     eta = {} if clock.eta is None else {"eta": clock.eta}
     numbers = replace(numbers, values={**numbers.values, **eta}, asked=True)
-    return numbers, step_time(d, numbers.values, clock.cluster, overlap=clock.overlap)
+    return numbers, step_time(d, numbers.values, clock.cluster, overlap=clock.overlap, reserve=clock.reserve)

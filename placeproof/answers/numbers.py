@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -102,3 +103,16 @@ def _of_world(open_: Mapping[str, str], fixed: int, numbers: Numbers, world: Fra
         return asked
     symbol = open_[unset[0]]
     return replace(asked, values={**numbers.values, symbol: world / rest}, given=(*asked.given, symbol))
+
+
+_UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def byte_count(text: str) -> Fraction:
+    """Bytes of a text such as ``6GB``, ``5.5 GiB`` or ``6e9``. Raises InputError."""
+    found = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?(?:e[0-9]{1,2})?)\s*([A-Za-z]*)\s*", text)
+    if found is None or found[2] not in _UNITS:
+        refuse(
+            "PP202", f"`{text}` is no amount of memory", help="for example 6GB, 5.5GiB or 6e9; units are " + ", ".join(filter(None, _UNITS))
+        )
+    return Fraction(found[1]) * _UNITS[found[2]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -320,8 +320,9 @@ class _Asked:
 
     def __init__(self, options: Options, problems: Problems) -> None:
         self.options = options
-        self.run = options.about.run(problems)
-        self.clock = options.about.clock(options.given.set_ or [], problems)
+        run, self.clock = options.about.run(problems), options.about.clock(options.given.set_ or [], problems)
+        there = "" if self.clock is None else self.clock.cluster.device.architecture
+        self.run = run if run.run_by is None else replace(run, run_by=run.run_by.on(there))
         self.picture = problems.attempt(lambda: picture_path(options.about.plot))
 
     def parts(self, d: ModelDerivation, numbers: Numbers) -> dict[str, Document]:

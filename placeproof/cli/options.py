@@ -254,6 +254,9 @@ class OfModel:
         "--efficiency", "The share of the peak that computing reaches: eta. [default: half]", metavar="half|peak|NUMBER"
     )
     overlap: str | None = option("--overlap", "Which exchanges hide behind computing. [default: data]", metavar="none|data|all")
+    reserve: str | None = option(
+        "--reserve", "What a device needs for all but tensors, 6GB. [default: the ranges that are known]", metavar="BYTES"
+    )
 
     @property
     def given(self) -> list[str]:
@@ -294,20 +297,28 @@ class OfModel:
     def clock(self, settings: Sequence[str], problems: Problems) -> Clock | None:
         """What the step is timed with, if it is; what is wrong is added to the problems."""
         from placeproof.answers.models import Clock
+        from placeproof.answers.numbers import byte_count
         from placeproof.clusters import find
         from placeproof.cost.model.time import DEFAULT_OVERLAP, OVERLAP
 
         overlap = DEFAULT_OVERLAP if self.overlap is None else self.overlap
         if overlap not in OVERLAP:
             problems.add("PP104", f"there is no overlap `{overlap}`", help=suggestion(overlap, OVERLAP) or f"one of {', '.join(OVERLAP)}")
-        alone = [name for name in self.given if name in ("--efficiency", "--overlap")]
+        alone = [name for name in self.given if name in ("--efficiency", "--overlap", "--reserve")]
         if self.cluster is None and alone:
             verb = "speaks" if len(alone) == 1 else "speak"
-            problems.add("PP104", f"{' and '.join(alone)} {verb} of time, which needs a cluster", help="for example `--cluster dgx-h100`")
+            problems.add(
+                "PP104",
+                f"{' and '.join(alone)} {verb} of a step on devices, which needs a cluster",
+                help="for example `--cluster dgx-h100`",
+            )
         eta = _efficiency(self.efficiency, settings, problems)
+        reserve = None
+        with problems.collecting():
+            reserve = None if self.reserve is None else byte_count(self.reserve)
         if self.cluster is not None:
             with problems.collecting():
-                return Clock(cluster=find(self.cluster), eta=eta, overlap=overlap)  # type: ignore[arg-type]
+                return Clock(cluster=find(self.cluster), eta=eta, overlap=overlap, reserve=reserve)  # type: ignore[arg-type]
         return None
 
 

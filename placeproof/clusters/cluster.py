@@ -30,12 +30,20 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device(Table):
-    """One device. ``memory`` in bytes, ``memory_bandwidth`` in bytes a second; ``peak``: FLOP a second by number format, dense."""
+    """One device. ``memory`` in bytes, as it is sold, ``memory_bandwidth`` in bytes a second; ``peak``: FLOP a second by number format,
+    dense. ``driver_memory``: bytes that a driver shows, None where that is not known; ``architecture``: of a GPU, empty elsewhere."""
 
     name: str
     memory: Fraction
     memory_bandwidth: Fraction
     peak: Mapping[str, Fraction]
+    driver_memory: Fraction | None = None
+    architecture: str = ""
+
+    @property
+    def capacity(self) -> Fraction:
+        """Bytes that there are: as a driver shows them, where that is known."""
+        return self.memory if self.driver_memory is None else self.driver_memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

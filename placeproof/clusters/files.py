@@ -62,7 +62,8 @@ def _cluster(table: Table) -> Cluster:
 
 
 def _device(table: Table) -> Device:
-    return Device(**_sourced(table, name=Table.required, memory=_amount, memory_bandwidth=_amount, peak=_rates))
+    figures = dict.fromkeys(("memory", "memory_bandwidth"), _amount)
+    return Device(**_sourced(table, name=Table.required, **figures, driver_memory=_optional, architecture=Table.text, peak=_rates))
 
 
 def _rates(table: Table, key: str) -> dict[str, Fraction]:
@@ -119,11 +120,15 @@ def _amount(table: Table, key: str, *, zero: bool = False) -> Fraction:
     return Fraction(1)
 
 
+def _optional(table: Table, key: str) -> Fraction | None:
+    return _amount(table, key) if key in table.data else None
+
+
 _amount_or_none = partial(_amount, zero=True)
 
 
 def _sourced(table: Table, **readers: Reader) -> dict[str, Any]:
     """The figures of a table with their source, and the reasons for those that are assumed."""
     read = table.fields(**readers, source=Table.text, assumed=Table.mapping)
-    table.table("assumed").known({*readers, *read.get("peak", ())} - {"name", "peak"}, "figure of this table")
+    table.table("assumed").known({*readers, *read.get("peak", ())} - {"name", "architecture", "peak"}, "figure of this table")
     return read

@@ -7,7 +7,7 @@ whose sizes are constants of the source.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -41,7 +41,8 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockImplementation:
-    """How a framework runs blocks. ``describes``: the blocks that it says everything of; others are run as their programs say."""
+    """How a framework runs blocks. ``describes``: the blocks that it says everything of; others are run as their programs say.
+    ``architecture``: of the device that they run on, ``other`` for the newest."""
 
     name: str
     title: str
@@ -49,6 +50,11 @@ class BlockImplementation:
     describes: tuple[str, ...]
     assumes: tuple[str, ...] = ()
     differences: tuple[Difference, ...] = ()
+    architecture: str = "other"
+
+    def on(self, architecture: str) -> BlockImplementation:
+        """The same on a device of an architecture; empty for one that nobody names."""
+        return replace(self, architecture=architecture or "other")
 
     @property
     def again(self) -> tuple[str, ...]:
@@ -70,9 +76,10 @@ class BlockImplementation:
         """Blocks for whose matrices a gradient lies beside."""
         return frozenset(block for one in self.differences for block in one.dummies)
 
-    def workspace(self, architecture: str) -> int:
-        """Bytes of workspaces on a device of an architecture."""
-        return sum(one.workspace.get(architecture, one.workspace.get("other", 0)) for one in self.differences)
+    @property
+    def workspace(self) -> int:
+        """Bytes of workspaces."""
+        return sum(one.workspace.get(self.architecture, one.workspace.get("other", 0)) for one in self.differences)
 
 
 def names() -> tuple[str, ...]:

@@ -20,15 +20,25 @@ def document(of: RunSet, predictions: Sequence[Prediction], without: Sequence[st
 
 def _sections(of: RunSet, predictions: Sequence[Prediction], without: Sequence[str]) -> Iterator[Section]:
     left = f", without {', '.join(without)}" if without else ""
-    yield section(f"{of.name}: {of.title}, as {of.implementation} runs them{left}", Lines([f"source: {of.source}"]))
+    how = f", as {of.implementation} runs them{left}" if of.implementation else ""
+    yield section(f"{of.name}: {of.title}{how}", Lines([f"source: {of.source}"]))
     rows = [
-        (one.run.strategy, *_changed(one.run.settings), _gib(one.run.tensors), _gib(one.tensors), _share(one.error), _share(_more(one)))
+        (
+            one.run.strategy or one.run.name,
+            *_changed(one.run.settings),
+            _gib(one.run.tensors),
+            _gib(one.tensors),
+            _share(one.error),
+            _share(_more(one)),
+        )
         for one in predictions
     ]
     head = ("strategy", "s", "measured", "derived", "error", "reserved")
     notes = ["GiB of tensors of a device of the fullest stage; reserved: what the allocator had beyond the measured ones"]
     if errors := [abs(one.error) for one in predictions if one.error is not None]:
         notes.append(f"errors: {_share(sum(errors, Fraction(0)) / len(errors))} on average, at most {_share(max(errors))}")
+    if more := [share for one in predictions if (share := _more(one)) is not None]:
+        notes.append(f"reserved: from {_share(min(more))} to {_share(max(more))}")
     yield section("the most that tensors take", Table(rows, head, range(1, len(head))), Notes(notes))
     moments = dict.fromkeys(one.moment for one in predictions if one.moment)
     yield from [section("where that is", Lines(list(moments)))] if moments else []
@@ -55,16 +65,16 @@ def _data(of: RunSet, predictions: Sequence[Prediction], without: Sequence[str])
         "schema": SCHEMA,
         "runs": of.name,
         "source": of.source,
-        "implementation": of.implementation,
+        "implementation": of.implementation or None,
         "without": list(without),
         "rows": [
             {
                 "name": one.run.name,
-                "strategy": one.run.strategy,
+                "strategy": one.run.strategy or None,
                 "settings": list(one.run.settings),
                 "tensors": {"measured": one.run.tensors, "derived": one.tensors, "error": one.error},
                 "reserved": one.run.reserved,
-                "stage": one.stage,
+                "stage": one.stage or None,
                 "moment": one.moment or None,
             }
             for one in predictions

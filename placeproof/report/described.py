@@ -184,6 +184,8 @@ def figures(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
     """What is said of a cluster in numbers: what it is about, the number, and where it is from."""
     device = cluster.device
     yield "memory", _unit(device.memory, "B"), device.origin("memory")
+    if device.driver_memory is not None:
+        yield "memory, as a driver shows it", _unit(device.driver_memory, "B"), device.origin("driver_memory")
     yield "memory bandwidth", _unit(device.memory_bandwidth, "B/s"), device.origin("memory_bandwidth")
     for name, peak in device.peak.items():
         yield f"peak {name}", _unit(peak, "FLOP/s"), device.origin(name)

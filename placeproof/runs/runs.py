@@ -24,8 +24,8 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """A run: its strategy, ``settings`` as ``--set`` takes them, and what was measured: ``tensors``, the most bytes of tensors of a device,
-    and ``reserved``, what the allocator had then; None where nobody says."""
+    """A run: its strategy, empty where nobody says, ``settings`` as ``--set`` takes them, and what was measured: ``tensors``, the most
+    bytes of tensors of a device, and ``reserved``, what the allocator had then; None where nobody says."""
 
     name: str
     strategy: str
@@ -36,8 +36,11 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSet:
-    """Runs of one publication, of one model, implementation and kind of device. ``digit``: bytes of the last digit that is printed.
-    ``within``: the largest error of what is derived for tensors, rounded up; a test holds it."""
+    """Runs of one publication, of one model, implementation and kind of device; empty where these are not told.
+
+    ``digit``: bytes of the last digit that is printed. ``within``: the largest error of what is derived for tensors, rounded up; a test
+    holds it. 0 where nothing is derived.
+    """
 
     name: str
     title: str
@@ -57,6 +60,13 @@ def run_sets() -> tuple[RunSet, ...]:
     return tuple(_read(Table.open(_FOLDER / f"{name}.toml", kind=_KIND)) for name in files.stems(_FOLDER))
 
 
+@cache
+def reserved() -> tuple[Fraction, Fraction, int]:
+    """What an allocator had reserved beyond tensors, as a share of them: the least and the most of all runs, and how many these are."""
+    shares = [r.reserved / r.tensors - 1 for one in run_sets() for r in one.runs if r.reserved is not None and r.tensors is not None]
+    return min(shares), max(shares), len(shares)
+
+
 def like(implementation: str) -> tuple[RunSet, ...]:
     """The sets of an implementation."""
     return tuple(one for one in run_sets() if one.implementation == implementation)
@@ -72,7 +82,8 @@ def named(name: str) -> RunSet:
 
 def _read(table: Table) -> RunSet:
     said = table.fields(
-        **dict.fromkeys(("name", "title", "source", "device", "model", "implementation", "precision"), Table.required),
+        **dict.fromkeys(("name", "title", "source", "device"), Table.required),
+        **dict.fromkeys(("model", "implementation", "precision"), Table.text),
         settings=Table.texts,
         digit=_gib,
         within=_share,
@@ -84,7 +95,7 @@ def _read(table: Table) -> RunSet:
 
 
 def _run(row: Table, settings: tuple[str, ...]) -> MeasuredRun:
-    said = row.fields(name=Table.required, strategy=Table.required, settings=Table.texts, tensors=_gib, reserved=_gib)
+    said = row.fields(name=Table.required, strategy=Table.text, settings=Table.texts, tensors=_gib, reserved=_gib)
     return MeasuredRun(**{**said, "settings": settings + said["settings"]})
 
 

@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 #: Bytes of an element of values that every system keeps otherwise than activations, by their names in the blocks' programs.
 WIDTHS: Mapping[str, int] = {"mask": 1, "drop": 1, "lse": 4}
 
-#: The architecture of a device whose workspaces are told, where nobody says which one it is.
-NEWEST = "other"
-
 MODEL_STATES = ("parameters", "gradients", "optimizer")
 
 
@@ -320,7 +317,7 @@ def _cost(
         at_once=at_once,
         working=computed_again(stage, at, put_off) if run_by is None else sympy.Max(*(one.bytes for one in moments), evaluate=False),
         moments=moments,
-        beside=sympy.Integer(0) if run_by is None else dummy_gradients(stage, at, run_by, linked.values) + run_by.workspace(NEWEST),
+        beside=sympy.Integer(0) if run_by is None else dummy_gradients(stage, at, run_by, linked.values) + run_by.workspace,
         transient=passing(shares, "transient"),
         updating=passing(shares, "update"),
         offloaded=offloaded,

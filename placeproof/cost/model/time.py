@@ -218,7 +218,8 @@ class ModelTime:
 
 @dataclass(frozen=True, kw_only=True)
 class StepTime:
-    """A step on a cluster, in exact seconds. ``passes``: how long the schedule takes; ``stages``: as in :attr:`ModelDerivation.costs`."""
+    """A step on a cluster, in exact seconds. ``passes``: how long the schedule takes; ``stages``: as in :attr:`ModelDerivation.costs`;
+    ``reserve``: bytes that a device needs for all but tensors, where that is said."""
 
     d: ModelDerivation
     price: Exact
@@ -226,6 +227,7 @@ class StepTime:
     format: str
     stages: tuple[StageTime, ...]
     passes: Fraction
+    reserve: Fraction | None = None
 
     @property
     def seconds(self) -> Fraction:
@@ -277,24 +279,35 @@ def step_time(
     overlap: Overlap = DEFAULT_OVERLAP,
     order: Sequence[str] | None = None,
     flat: bool = False,
+    reserve: Fraction | None = None,
 ) -> StepTime:
     """How long a step takes on a cluster. ``values``: of all symbols that are open, and of eta; F_peak and B_mem where they are not the
     cluster's.
 
-    ``order``: axes from the innermost to the outermost, as :func:`placeproof.cost.model.prices.layout`. ``flat``: rings alone, instead of
+    ``reserve``: as in :class:`StepTime`. ``order``: axes from the innermost to the outermost, as
+    :func:`placeproof.cost.model.prices.layout`. ``flat``: rings alone, instead of
     the fastest algorithms. Raises InputError where a symbol is not set or cannot have its value, where the cluster has too few devices,
     and where its device has no peak for the format.
     """
     if overlap not in OVERLAP:
         refuse("PP104", f"there is no overlap `{overlap}`", suggestion(overlap, OVERLAP) or "none, data or all")
     require_values(d, values)
-    d = told(d, values)
+    d = _on(told(d, values), cluster)
     known = {**d.values, **values}
     name = _format(cluster, known)
     peak, bandwidth = known.get("F_peak", cluster.device.peak[name]), known.get("B_mem", cluster.device.memory_bandwidth)
     price = Exact(d=d, cluster=cluster, values=known, axes=layout(d.linked.axes, order), peak=peak, bandwidth=bandwidth, flat=flat)
     stages = tuple(stage_time(d, cost, price, overlap) for cost in d.costs)
-    return StepTime(d=d, price=price, overlap=overlap, format=name, stages=stages, passes=_passes(d, stages, price))
+    return StepTime(d=d, price=price, overlap=overlap, format=name, stages=stages, passes=_passes(d, stages, price), reserve=reserve)
+
+
+def _on(d: ModelDerivation, cluster: Cluster) -> ModelDerivation:
+    """With the workspaces that its implementation has on the cluster's devices."""
+    if d.run_by is None:
+        return d
+    run_by = d.run_by.on(cluster.device.architecture)
+    more = run_by.workspace - d.run_by.workspace
+    return replace(d, run_by=run_by, costs=tuple(replace(cost, beside=cost.beside + more) for cost in d.costs))
 
 
 def _passes(d: ModelDerivation, stages: Sequence[StageTime], price: Exact) -> Fraction:

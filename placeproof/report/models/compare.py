@@ -12,7 +12,7 @@ from placeproof.cost.model.comparison import Member, ModelComparison
 from placeproof.cost.values import Numbers
 from placeproof.report.document import Document, Lines, Notes, Section, Table, section
 from placeproof.report.models.derivation import conventions, sizes_of
-from placeproof.report.models.time import fits
+from placeproof.report.models.time import FITS, fits_all
 from placeproof.report.units import bytes_text, figure, percent, seconds_text
 
 _LABELS = {
@@ -98,7 +98,7 @@ def _times(c: ModelComparison) -> list[tuple[str, ...]]:
     base = c.members[0].tokens
     tokens = [("?" if (n := m.tokens) is None else f"{float(n):.4g}{against(i, n, base)}") for i, m in enumerate(c.members)]
     return [
-        (f"memory of {steps[0].price.cluster.name}", *("fits" if all(fits(step)) else "does not fit" for step in steps)),
+        (f"memory of {steps[0].price.cluster.name}", *(FITS[fits_all(step)] for step in steps)),
         ("step", *(seconds_text(s.seconds) + against(i, s.seconds, steps[0].seconds) for i, s in enumerate(steps))),
         ("tokens a second and device", *tokens),
         ("MFU", *(percent(s.utilisation[0]) for s in steps)),
@@ -168,5 +168,5 @@ def _time(member: Member) -> dict[str, Any]:
         "tokens_per_second_and_device": None if member.tokens is None else float(member.tokens),
         "mfu": mfu,
         "hfu": hfu,
-        "fits": all(fits(step)),
+        "fits": fits_all(step),
     }

@@ -7,11 +7,12 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
+from placeproof.cost.model.process import Range, process_memory
 from placeproof.cost.model.time import EFFICIENCY, OVERLAP, ModelTime, StageTime, StepTime
 from placeproof.report.document import Cell, Document, Notes, Section, Table, section
 from placeproof.report.models.derivation import stages
 from placeproof.report.renderers import as_data
-from placeproof.report.units import bytes_text, figure, percent, seconds_text
+from placeproof.report.units import bytes_text, figure, giga, percent, seconds_text
 
 
 def document(form: ModelTime, step: StepTime) -> Document:
@@ -41,7 +42,7 @@ def _data(form: ModelTime, step: StepTime) -> dict[str, Any]:
         "mfu": mfu,
         "hfu": hfu,
         "slowest": step.d.costs[step.slowest].stage.name,
-        "memory": Fraction(price.cluster.device.memory),
+        "memory": Fraction(price.cluster.device.capacity),
         "stages": [
             {
                 "name": cost.stage.name,
@@ -49,12 +50,23 @@ def _data(form: ModelTime, step: StepTime) -> dict[str, Any]:
                 "send": Fraction(one.send),
                 "once": Fraction(one.tail),
                 "peak": price.amount(cost.peak),
-                "fits": fit,
+                "fits": memory.fits,
+                "process": {
+                    "error": memory.error,
+                    "reserved": _ends(memory.allocator),
+                    "libraries": _ends(memory.libraries),
+                    "all": _ends(memory.process),
+                },
                 "links": {axes: dict(zip(levels, map(Fraction, over), strict=True)) for axes, over in step.by_level(cost).items()},
             }
-            for cost, one, fit in zip(step.d.costs, step.stages, fits(step), strict=True)
+            for cost, one in zip(step.d.costs, step.stages, strict=True)
+            for memory in [process_memory(step, cost)]
         ],
     }
+
+
+def _ends(amount: Range | None) -> list[Fraction] | None:
+    return None if amount is None else [amount.least, amount.most]
 
 
 def _sections(form: ModelTime, step: StepTime) -> Iterator[Section]:
@@ -128,20 +140,49 @@ def _links(step: StepTime) -> Iterator[Section]:
         yield section(title, Table(rows, head, range(1, len(head))), Notes(list(dict.fromkeys(notes))))
 
 
-def fits(step: StepTime) -> list[bool]:
-    """Of each stage, whether its peak is within a device's memory."""
-    return [step.price.amount(cost.peak) <= step.price.cluster.device.memory for cost in step.d.costs]
+#: Whether something fits -> in words.
+FITS = {True: "fits", False: "does not fit", None: "within the error of the model"}
+
+
+def fits(step: StepTime) -> list[bool | None]:
+    """Of each stage, whether a device of it has room; None where the model cannot tell."""
+    return [process_memory(step, cost).fits for cost in step.d.costs]
+
+
+def fits_all(step: StepTime) -> bool | None:
+    """Whether all stages fit: one that does not decides, and then one that nobody can tell of."""
+    each = fits(step)
+    return False if False in each else None if None in each else True
 
 
 def _memory(step: StepTime) -> Section:
-    peaks = [(step.price.amount(cost.peak), cost.stage.name) for cost in step.d.costs]
-    over = [name for (_, name), fit in zip(peaks, fits(step), strict=True) if not fit]
-    most, where = max(peaks, key=lambda row: row[0])
-    first, name = peaks[0]
-    verdict = f"does not fit: {len(over)} of {len(peaks)} stages, {over[0]} among them" if over else "fits"
-    rows = [("a device has", bytes_text(step.price.cluster.device.memory)), (f"peak of {name}", bytes_text(first))]
-    rows += [] if where == name else [(f"largest peak, {where}", bytes_text(most))]
+    each = [(process_memory(step, cost), cost.stage.name) for cost in step.d.costs]
+    verdict = FITS[fits_all(step)]
+    some = [name for memory, name in each if memory.fits is fits_all(step)]
+    if fits_all(step) is not True:
+        verdict += f": {len(some)} of {len(each)} stages, {some[0]} among them"
+    fullest, name = max(each, key=lambda pair: pair[0].tensors)
+    device, first = step.price.cluster.device, each[0][0]
+    rows: list[tuple[Cell, ...]] = [("a device has", bytes_text(fullest.capacity), "as a driver shows it" if device.driver_memory else "")]
+    rows += [] if first is fullest else [(f"peak of {each[0][1]}", bytes_text(first.tensors))]
+    rows.append(
+        (
+            f"peak of {name}" if first is fullest else f"largest peak, {name}",
+            bytes_text(fullest.tensors),
+            f"tensors, within {percent(fullest.error)}",
+        )
+    )
+    if fullest.kept_free is not None:
+        rows.append(("for all else", bytes_text(fullest.kept_free), "as it was set"))
+    elif fullest.allocator is not None and fullest.libraries is not None:
+        rows.append(("reserved", _between(fullest.allocator), fullest.allocator.source))
+        rows.append(("libraries", _between(fullest.libraries), f"a context, and {fullest.communicators} communicators"))
+    rows.append(("in all", _between(fullest.process), "" if device.architecture or fullest.kept_free is not None else "tensors alone"))
     return section(f"memory: {verdict}", Table(rows))
+
+
+def _between(amount: Range) -> str:
+    return f"{giga(amount.least)} to {giga(amount.most)} GB"
 
 
 def _assumed(step: StepTime) -> list[str]:
@@ -153,4 +194,12 @@ def _assumed(step: StepTime) -> list[str]:
         f"peak of {step.format}: {figure(step.price.peak / 10**12)} TFLOP/s; memory: {figure(step.price.bandwidth / 10**9)} GB/s",
         "of algorithms, the fastest is taken" if not step.price.flat else "all algorithms are rings",
         "element-wise operations, copies to a host and loading data take no time",
+        *_of_memory(step),
     ]
+
+
+def _of_memory(step: StepTime) -> list[str]:
+    if step.reserve is not None:
+        return []
+    libraries = process_memory(step, step.d.costs[0]).libraries
+    return [] if libraries is None else [f"libraries: {libraries.source}; `--reserve` says it otherwise"]

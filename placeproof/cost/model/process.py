@@ -1,0 +1,109 @@
+"""What a device shows beside tensors: what the allocator has reserved, and what a process has of libraries. Ranges, each with its source.
+
+None of them is fitted to a run that a prediction is compared with: the allocator's is what was seen on all measured runs, the others are
+what people measured of a process that trains nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from placeproof.cost.model.derivation import StageCost
+from placeproof.runs import like, reserved
+
+if TYPE_CHECKING:
+    from placeproof.cost.model.time import StepTime
+    from placeproof.implementations import BlockImplementation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """The least and the most of an amount in bytes, and where that is from."""
+
+    least: Fraction
+    most: Fraction
+    source: str
+
+
+#: A context of CUDA with kernels, before anything is exchanged.
+CONTEXT = Range(
+    least=Fraction(0),
+    most=Fraction(1_060_000_000),
+    source="a context of CUDA, at most what 8 H100 show before their first exchange (NVIDIA/nccl, issue 1685)",
+)
+#: Buffers of NCCL for one communicator.
+COMMUNICATOR = Range(
+    least=Fraction(544_000_000),
+    most=Fraction(688_000_000),
+    source="one of two devices, and one of more, on A100 with NVLink (NVIDIA/nccl, issue 964)",
+)
+LIBRARIES = "a context of CUDA and buffers of NCCL, as others measured them (NVIDIA/nccl, issues 964 and 1685)"
+#: How far tensors may be off where blocks are run as their programs say: more than the largest error of `accuracy --without all`.
+AS_PROGRAMS_SAY = Fraction(7, 100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessMemory:
+    """What a device of a stage shows, in bytes.
+
+    ``tensors``: their peak, which may be off by the share ``error``. ``allocator``: with what is reserved; ``libraries``: a context, and
+    the buffers of so many ``communicators``; both None where a device is none of NVIDIA's. ``capacity``: what the device has.
+    ``kept_free``: what everything but tensors is said to need, in place of these ranges.
+    """
+
+    tensors: Fraction
+    error: Fraction
+    allocator: Range | None
+    libraries: Range | None
+    communicators: int
+    capacity: Fraction
+    kept_free: Fraction | None = None
+
+    @property
+    def process(self) -> Range:
+        """All of it."""
+        low, high = self.tensors * (1 - self.error), self.tensors * (1 + self.error)
+        if self.kept_free is not None:
+            return Range(least=low + self.kept_free, most=high + self.kept_free, source="")
+        if self.allocator is None or self.libraries is None:
+            return Range(least=low, most=high, source="")
+        # what is reserved beyond tensors may be given back before memory runs out, and so may what is exchanged be done with less
+        return Range(least=low, most=self.allocator.most * (1 + self.error) + self.libraries.most, source="")
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it is within what the device has; None where the model cannot tell."""
+        if self.process.most <= self.capacity:
+            return True
+        return False if self.process.least > self.capacity else None
+
+
+def process_memory(step: StepTime, cost: StageCost) -> ProcessMemory:
+    """What a device of a stage shows on the step's cluster."""
+    device, tensors = step.price.cluster.device, step.price.amount(cost.peak)
+    low, high, count = reserved()
+    communicators = len({sent.axes for sent in cost.sent if step.price.timed(sent).group.degree > 1})
+    least, most = (context + communicators * buffers for context, buffers in zip(_ends(CONTEXT), _ends(COMMUNICATOR), strict=True))
+    allocator = Range(least=tensors * (1 + low), most=tensors * (1 + high), source=f"what was reserved on {count} measured runs")
+    libraries = Range(least=least, most=most, source=LIBRARIES)
+    of_nvidia = bool(device.architecture)
+    return ProcessMemory(
+        tensors=tensors,
+        error=error(step.d.run_by),
+        allocator=allocator if of_nvidia else None,
+        libraries=libraries if of_nvidia else None,
+        communicators=communicators,
+        capacity=device.capacity,
+        kept_free=step.reserve,
+    )
+
+
+def _ends(of: Range) -> tuple[Fraction, Fraction]:
+    return of.least, of.most
+
+
+def error(run_by: BlockImplementation | None) -> Fraction:
+    """How far tensors were off at most, as a share, on measured runs of an implementation; of one without such runs, as without one."""
+    return max((one.within for one in like(run_by.name)), default=AS_PROGRAMS_SAY) if run_by is not None else AS_PROGRAMS_SAY
