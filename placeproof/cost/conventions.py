@@ -77,7 +77,7 @@ def _about_blocks(d: Derivation) -> Iterator[str]:
             "Adafactor keeps b_master bytes of each element, and of a matrix b_nu bytes of each row and column, which every device has that"
             " has a part of it; what is no matrix has a second moment of its own. A first moment would add to b_master"
         )
-        yield "of each tensor two norms are reduced, where a device has a part of it: of its parameters, and of its update"
+        yield "of each tensor of which a device has a part two norms are reduced, of parameters and of the update; numbers take no room"
     if dict(d.program.reference).get("optimizer") == "preconditioned":
         yield (
             "Shampoo keeps b_omega bytes of each element, with the moments of the update that it is grafted onto, and b_pre bytes of each"

@@ -60,6 +60,23 @@ def runs(text: str, how: str) -> bool | None:
     return right(stepped(text, how)) if right(lower(parse_strategy(text))) else None
 
 
+@pytest.mark.parametrize(
+    ("text", "how", "link"),
+    [
+        ("(R, O, S, R, dp)", "gathered", "P*(b_g + 3*b_theta)/N"),  # gradients there; momentum back, directions there, parameters back
+        ("(S*, O, S, R, dp)", "exchanged", "P*(b_g + 3*b_theta)/N"),
+        ("(R, S, O, R, dp)", "gathered", "2*P*b_g/N"),  # there as they are reduced, and back
+        ("zero_offload", "gathered", "P*(b_g + 3*b_theta)/N"),
+    ],
+)
+def test_gradients_cross_the_host_link_once(text: str, how: str, link: str) -> None:
+    """However often the update reads them: for the momentum, and with the direction."""
+    program = stepped(text, how)
+    symbols = {name: sympy.Symbol(name) for name in ("P", "N", "b_g", "b_theta")}
+    assert sympy.simplify(derive(program).host_link - sympy.sympify(link, locals=symbols)) == 0
+    assert judge(resolve(program)).word == "proved"
+
+
 @pytest.mark.parametrize("text", sample(list(STEPS), lambda text: {STEPS[text], *text.split(" * ")[1:]}))
 def test_a_step_with_whole_matrices_trains_and_none_that_lacks_one_does(text: str) -> None:
     program = stepped(text)

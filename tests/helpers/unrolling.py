@@ -297,7 +297,8 @@ class Device:
             self.free(ref, loops, before=True)
         self.env[key] = value
         counted = not isinstance(value, Stream) or ref.name == "activations"
-        if value is None or not counted or isinstance(value, Fraction):
+        number = isinstance(value, Fraction) or (isinstance(value, Set) and value.width == "norms")
+        if value is None or not counted or number:
             return
         if key in self.open:
             self.open[key].end = min(self.open[key].end, self.clock - 1)

@@ -259,9 +259,9 @@ class Operands:
         crossed = call(self.crosses, gradients) if self.crosses else gradients
         return call(self.old, old) if self.old else old, ref("optimizer", group, part), crossed
 
-    def step(self, op: str, group: str | None = None, part: str | None = None, given: tuple[Expr, ...] = ()) -> Stmt:
-        """The update."""
-        return let(self.written(group, part), call(op, *self.read(group, part), *given))
+    def step(self, group: str | None = None) -> Stmt:
+        """The update, of a group or all."""
+        return let(self.written(group, None), call("update", *self.read(group, None)))
 
     def written(self, group: str | None, part: str | None) -> tuple[Ref, Ref]:
         """The buffers that an update writes."""
@@ -273,16 +273,16 @@ def _updates(facts: Facts, operands: Operands) -> list[Stmt]:
     cuts = {group: facts.cut_tensors(group) for group in facts.trained}
     if not any(cuts.values()):
         own = facts.trained if facts.frozen and operands.old == "to_device" else (None,)  # what is frozen stays where it is
-        return [operands.step("update", group) for group in own]
+        return [operands.step(group) for group in own]
     by = _by_norms if facts.norms_of_vectors else _by_matrices
-    return [by(facts, operands, group, cut) if cut else operands.step("update", group) for group, cut in cuts.items()]
+    return [by(facts, operands, group, cut) if cut else operands.step(group) for group, cut in cuts.items()]
 
 
 def _by_matrices(facts: Facts, operands: Operands, group: str | None, cut: tuple[str, ...]) -> Stmt:
     """The update of a unit's matrices after another: its momentum is gathered, and of the direction a device keeps its own part; or each
     matrix of momentum is sent to one owner, and parts of its direction come back."""
-    _, optimizer, gradients = operands.read(group, "u")
-    host = facts.on_host(OPTIMIZER)
+    host, (parameters, optimizer, gradients) = facts.on_host(OPTIMIZER), operands.read(group, "u")
+    crossing, gradients = _crossing(operands, gradients)
     momentum: Expr = call("momentum", optimizer, gradients)
     momentum = call("to_device", momentum) if host else momentum
     matrices, directions = ref("matrices"), ref("directions")
@@ -292,23 +292,26 @@ def _by_matrices(facts: Facts, operands: Operands, group: str | None, cut: tuple
         whole = call("all_to_all", momentum, axes=cut, order="matrices")
         own = call("all_to_all", directions, axes=cut, order="blocked")
     body: list[Stmt] = [
+        *crossing,
         let(matrices, whole),
         let(directions, call("orthogonalize", matrices)),
         do("free", matrices),
-        operands.step("update_with", group, "u", (call("to_host", own) if host else own,)),
+        let(operands.written(group, "u"), call("update_with", parameters, optimizer, gradients, call("to_host", own) if host else own)),
         do("free", directions),
     ]
     return loop("u", "units", body)
+
+
+def _crossing(operands: Operands, gradients: Expr) -> tuple[list[Stmt], Expr]:
+    """Gradients that cross the host link for the update of a unit: once, however often it reads them."""
+    return ([let(ref("own"), gradients)], ref("own")) if operands.crosses else ([], gradients)
 
 
 def _by_norms(facts: Facts, operands: Operands, group: str | None, cut: tuple[str, ...]) -> Stmt:
     """The update of a unit's matrices, or vectors, after another: of matrices sums along rows and columns, and then norms of what these
     make, are reduced over the devices that have parts of them; of vectors norms alone."""
     host, (parameters, optimizer, gradients) = facts.on_host(OPTIMIZER), operands.read(group, "u")
-    body: list[Stmt] = []
-    if operands.crosses:  # over the host link once
-        body.append(let(ref("own"), gradients))
-        gradients = ref("own")
+    body, gradients = _crossing(operands, gradients)
     if operands.old == "to_device":
         body.append(let(ref("old"), parameters))
         parameters = ref("old")
