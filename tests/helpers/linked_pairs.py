@@ -70,6 +70,8 @@ STRATEGIES = (
     "fsdp(2) * fsdp(dp=ep) * ep(2) * pp(2) * muon",
     "zero1(4) * ep(2, experts=whole) * tp(2) * sp * cp(2) * muon",
     "zero1(2) * ep(2) * tp(2) * sp * muon(owned)",
+    "zero1(2) * ep(2) * ep(tp, experts=etp) * tp(2) * sp * tp(2, tp=etp) * sp(tp=etp) * tp(2, tp=dtp) * sp(tp=dtp) * accumulate",
+    "fsdp(2) * fsdp(ep) * ep(2) * ep(tp) * tp(2) * sp * tp(2, tp=etp) * sp(tp=etp) * pp(2) | full",
 )
 #: Sizes for numbers of what stays open: no two widths are alike.
 NUMBERS = {

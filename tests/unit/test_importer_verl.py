@@ -49,6 +49,11 @@ def read(more: str = "", world: int | None = None) -> Imported:
         ),
         (f"model_engine=megatron {ACTOR}megatron.tensor_model_parallel_size=8", "tp(tp=8) * sp(tp=8) * accumulate(microbatches=32) * clip"),
         (f"{ACTOR}strategy=megatron {ACTOR}optim.clip_grad=0", "zero1(dp=8) * accumulate(microbatches=4)"),
+        (
+            f"{ACTOR}strategy=megatron {MEGATRON}tensor_model_parallel_size=4 {MEGATRON}expert_tensor_parallel_size=2 "
+            f"{MEGATRON}expert_model_parallel_size=2",
+            "zero1(dp=2) * tp(2, tp=etp) * tp(tp=2) * sp(2, tp=etp) * sp(tp=2) * accumulate(microbatches=16) * ep(ep=tp) * clip",
+        ),
         (f"{ACTOR}strategy=megatron +{ROUTERS}=True", "zero1(dp=8) * accumulate(microbatches=4) * clip * freeze(parts=router)"),
         (f"{ACTOR}strategy=megatron +{ROUTERS}=False", "zero1(dp=8) * accumulate(microbatches=4) * clip"),
         (

@@ -67,13 +67,16 @@ def moves(now: Layout, then: Layout, axes: Sequence[PlanAxis]) -> tuple[Move, ..
 
 
 def sums(now: Layout, then: Layout, axes: Sequence[PlanAxis]) -> list[Move]:
-    """Of these operations the first: the reductions."""
+    """Of these operations the first: the reductions, those that leave parts of one dimension together."""
     path: list[Move] = []
-    summed = now.partial - then.partial
+    before, summed = now, now.partial - then.partial
     for axis in (a.name for a in axes if a.name in summed):
         dim = then.states.get(axis)
         if dim is not None and _next(now, then, dim) == axis:
-            path.append(_move(now, "reduce_scatter", (axis,), dim))
+            together = bool(path) and path[-1].call.option("dim") == dim
+            over = path.pop().call.axes if together else ()
+            before = before if together else now
+            path.append(_move(before, "reduce_scatter", (*over, axis), dim))
             now = path[-1].after
     rest = tuple(a.name for a in axes if a.name in now.partial - then.partial)
     return [*path, _move(now, "all_reduce", rest)] if rest else path
