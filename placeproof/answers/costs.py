@@ -18,7 +18,7 @@ from placeproof.cost.derive import Derivation, derive_shards
 from placeproof.cost.exact.bytes import ExactBytes, exact_bytes, require_rank
 from placeproof.cost.exact.choose import chosen
 from placeproof.cost.model.derivation import ModelDerivation
-from placeproof.cost.model.time import DEFAULT_OVERLAP, ModelTime, Overlap, StepTime
+from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap, StepTime
 from placeproof.cost.uneven import Shards, read_shards
 from placeproof.cost.values import Numbers
 from placeproof.implementations import find
@@ -140,7 +140,7 @@ class StepSeconds(Answer, StepTime):
     @property
     def document(self) -> Document:
         """What it says."""
-        return time.document(ModelTime(d=self.d, overlap=self.overlap), self)
+        return time.document(self.form, self)
 
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)

@@ -12,7 +12,7 @@ from placeproof.cost.model import derive_model
 from placeproof.cost.model.checks import require_fit, require_names
 from placeproof.cost.model.derivation import WIDTHS, ModelDerivation, derive_linked
 from placeproof.cost.model.stages import pipeline_axis
-from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap, StepTime, step_time
+from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap, StepTime, measured, step_time
 from placeproof.cost.model.vocabulary import padded
 from placeproof.cost.values import Numbers
 
@@ -102,5 +102,8 @@ def timed(d: ModelDerivation, numbers: Numbers, clock: Clock | None) -> tuple[Nu
     if clock is None:
         return numbers, None
     eta = {} if clock.eta is None else {"eta": clock.eta}
-    numbers = replace(numbers, values={**numbers.values, **eta}, asked=True)
-    return numbers, step_time(d, numbers.values, clock.cluster, overlap=clock.overlap, reserve=clock.reserve)
+    values = {**numbers.values, **eta}
+    if not eta and "eta" not in numbers.given and measured(clock.cluster, values) is not None:
+        del values["eta"]
+    step = step_time(d, values, clock.cluster, overlap=clock.overlap, reserve=clock.reserve)
+    return replace(numbers, values={**values, "eta": step.price.values["eta"]}, asked=True), step

@@ -328,7 +328,6 @@ class _Asked:
     def parts(self, d: ModelDerivation, numbers: Numbers) -> dict[str, Document]:
         """The documents of a derivation; a picture is written, if one is wanted."""
         from placeproof.answers.models import timed
-        from placeproof.cost.model.time import ModelTime
         from placeproof.report.document import listing
         from placeproof.report.models import derivation, time
         from placeproof.semantics.linked import render_linked
@@ -340,7 +339,7 @@ class _Asked:
         numbers, step = timed(d, numbers, self.clock)
         if picture is not None:
             write_text(picture, _picture(d, numbers, step), code="PP104")
-        timing = {} if step is None else {"time": time.document(ModelTime(d=d, overlap=step.overlap), step)}
+        timing = {} if step is None else {"time": time.document(step.form, step)}
         return {"": derivation.document(d, numbers)} | timing | program
 
 

@@ -251,7 +251,9 @@ class OfModel:
         "--cluster", "Time a step on a cluster: docs/reference/clusters.md; a file ends in .toml.", metavar="NAME|FILE"
     )
     efficiency: str | None = option(
-        "--efficiency", "The share of the peak that computing reaches: eta. [default: half]", metavar="half|peak|NUMBER"
+        "--efficiency",
+        "The share of the peak that computing reaches: eta. [default: what the cluster says of kernels, else half]",
+        metavar="half|peak|NUMBER",
     )
     overlap: str | None = option("--overlap", "Which exchanges hide behind computing. [default: data]", metavar="none|data|all")
     reserve: str | None = option(

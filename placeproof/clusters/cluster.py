@@ -29,9 +29,23 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reached(Table):
+    """What kernels of a device were measured to reach.
+
+    ``products``: FLOP a second of products of matrices, by number format; ``memory_bandwidth``: bytes a second of kernels that only read
+    and write; ``kernel``: seconds that each of these takes besides, and a host at least to launch any kernel.
+    """
+
+    products: Mapping[str, Fraction]
+    memory_bandwidth: Fraction
+    kernel: Fraction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Device(Table):
     """One device. ``memory`` in bytes, as it is sold, ``memory_bandwidth`` in bytes a second; ``peak``: FLOP a second by number format,
-    dense. ``driver_memory``: bytes that a driver shows, None where that is not known; ``architecture``: of a GPU, empty elsewhere."""
+    dense. ``driver_memory``: bytes that a driver shows, None where that is not known; ``architecture``: of a GPU, empty elsewhere;
+    ``reached``: what was measured of kernels, where that is said."""
 
     name: str
     memory: Fraction
@@ -39,6 +53,7 @@ class Device(Table):
     peak: Mapping[str, Fraction]
     driver_memory: Fraction | None = None
     architecture: str = ""
+    reached: Reached | None = None
 
     @property
     def capacity(self) -> Fraction:

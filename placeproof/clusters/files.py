@@ -8,7 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from placeproof.clusters.cluster import FORMATS, Cluster, Device, Host, Level
+from placeproof.clusters.cluster import FORMATS, Cluster, Device, Host, Level, Reached
 from placeproof.core import files
 from placeproof.core.bounds import within
 from placeproof.core.diagnostics import unknown_name
@@ -63,7 +63,24 @@ def _cluster(table: Table) -> Cluster:
 
 def _device(table: Table) -> Device:
     figures = dict.fromkeys(("memory", "memory_bandwidth"), _amount)
-    return Device(**_sourced(table, name=Table.required, **figures, driver_memory=_optional, architecture=Table.text, peak=_rates))
+    return Device(
+        **_sourced(table, name=Table.required, **figures, driver_memory=_optional, architecture=Table.text, peak=_rates, reached=_reached)
+    )
+
+
+def _reached(table: Table, key: str) -> Reached | None:
+    """What was measured; it is no more than what is printed."""
+    if key not in table.data:
+        return None
+    inner = table.table(key)
+    made = Reached(**_sourced(inner, products=_rates, memory_bandwidth=_amount, kernel=_amount))
+    peak = table.table("peak").data
+    for name, rate in made.products.items():
+        if name not in peak or not rate <= peak[name]:
+            inner.refuse(f"products of matrices in {name} reach more than the device has, or it has none", "products", name)
+    if isinstance(most := table.data.get("memory_bandwidth"), int | Decimal) and made.memory_bandwidth > most:
+        inner.refuse("memory reaches more than the device has", "memory_bandwidth")
+    return made
 
 
 def _rates(table: Table, key: str) -> dict[str, Fraction]:
@@ -130,5 +147,5 @@ _amount_or_none = partial(_amount, zero=True)
 def _sourced(table: Table, **readers: Reader) -> dict[str, Any]:
     """The figures of a table with their source, and the reasons for those that are assumed."""
     read = table.fields(**readers, source=Table.text, assumed=Table.mapping)
-    table.table("assumed").known({*readers, *read.get("peak", ())} - {"name", "architecture", "peak"}, "figure of this table")
+    table.table("assumed").known({*readers, *read.get("peak", ())} - {"name", "architecture", "peak", "reached"}, "figure of this table")
     return read

@@ -462,6 +462,13 @@ _ROWS = (
         dimension={"byte": 1, "second": -1},
         meaning="bytes a second that a device reads from its memory or writes to it",
     ),
+    SymbolInfo(
+        name="t_k",
+        latex="t_k",
+        domain=Domain.NONNEGATIVE,
+        dimension={"second": 1},
+        meaning="seconds that a kernel takes besides what it moves, and a host to launch one",
+    ),
 )
 
 SYMBOLS: dict[str, SymbolInfo] = {row.name: row for row in _ROWS}

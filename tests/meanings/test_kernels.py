@@ -135,7 +135,7 @@ def gpt() -> Layer:
 
 
 def of_gpt(one: Layer) -> Work:
-    found = one.moved(GPT, {}, 2, MASKS)
+    found = one.kernels(GPT, {}, 2, MASKS).moved
     return Work(**{k: sympy.expand(getattr(found, k)) for k in ("forward", "again", "inputs", "weights")})
 
 

@@ -16,7 +16,7 @@ from published import rows
 
 from placeproof.cli.main import run
 from placeproof.clusters import Cluster, cluster
-from placeproof.clusters.cluster import Device, Level
+from placeproof.clusters.cluster import Device, Level, Reached
 from placeproof.core.diagnostics import InputError
 from placeproof.core.symbols import symbol
 from placeproof.cost.derive import evaluate
@@ -55,6 +55,13 @@ def flat(latency: Fraction = Fraction(1, 10**5), bandwidth: Fraction = Fraction(
     return Cluster(
         name="flat", title="flat", device=device, node=8, levels=(Level(name="net", joins=None, latency=latency, bandwidth=bandwidth),)
     )
+
+
+def measured(c: Cluster, products: int = 4 * 10**13, kernel: Fraction = Fraction(1, 10**5)) -> Cluster:
+    """A cluster whose device is said to reach so much."""
+    rate = c.device.memory_bandwidth  # sums of collectives are counted with what is printed
+    reached = Reached(products={"bf16": Fraction(products)}, memory_bandwidth=rate, kernel=kernel)
+    return replace(c, device=replace(c.device, reached=reached))
 
 
 def on(c: Cluster, d: ModelDerivation) -> dict[str, Fraction]:
@@ -100,6 +107,68 @@ def test_the_closed_form_is_the_number(
     form = ModelTime(d=d, overlap=overlap).form
     exact = step_time(staged(subject, degrees[2], ends=False), put, c, overlap=overlap, flat=True)
     assert evaluate(form, {**d.values, **put, **on(c, d)}) == exact.seconds
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.sampled_from(SUBJECTS), st.sampled_from(OVERLAPS), st.lists(st.sampled_from([1, 2]), min_size=4, max_size=4), st.integers(1, 9))
+def test_the_closed_form_by_kernels_is_the_number(subject: str, overlap: Overlap, degrees: list[int], kernel: int) -> None:
+    """The same, where the cluster says what kernels reach; with long kernels a pass is their launches."""
+    d = derived("llama3-8b", subject, ends=False)
+    names = ("N_dp", "N_tp", "N_pp", "N_shard")
+    put = numbers(b=1, m=3, N_rep=2, N_cp=2, **dict(zip(names, degrees, strict=True)))
+    del put["eta"]
+    c = measured(flat(), kernel=Fraction(1, 10**kernel))
+    form = ModelTime(d=d, overlap=overlap, by_kernels=True).form
+    exact = step_time(staged(subject, degrees[2], ends=False), put, c, overlap=overlap, flat=True)
+    said = {"eta": Fraction(2, 5), "t_k": Fraction(1, 10**kernel)}
+    assert evaluate(form, {**d.values, **put, **on(c, d), **said}) == exact.seconds
+    assert exact.form == ModelTime(d=exact.d, overlap=overlap, by_kernels=True)
+
+
+#: Of a layer of GPT, forward and backward (tests/meanings/test_kernels.py): bytes of the stream's elements, and of scores', then those of
+#: gains and biases; kernels without a product of matrices, and all.
+STREAM, SCORES, VECTORS, MOVING, LAUNCHED = 38 + 64 + 10, 7 + 7, 8 + 20 + 10, 6 + 13, 14 + 29
+
+
+def test_a_step_by_kernels_is_counted_by_hand() -> None:
+    """One device, two micro-batches of layers alone. Where a kernel takes long, a pass is as long as launching all of them."""
+    d = derived("gpt3-125m", "ddp * accumulate", ends=False)
+    layers, s, h, a = 12, 2048, 768, 12
+    put = numbers(b=3, m=2, N=1)
+    del put["eta"]
+    flops = layers * 3 * 3 * (24 * s * h**2 + 4 * s**2 * h)
+    moved = layers * (STREAM * 3 * s * h + SCORES * 3 * a * s**2 + VECTORS * h)
+    for kernel in (Fraction(1, 10**6), Fraction(1, 10)):
+        found = step_time(d, put, measured(flat(), kernel=kernel))
+        passes = Fraction(flops, 4 * 10**13) + Fraction(moved, 10**12) + layers * MOVING * kernel
+        assert found.passes == 2 * max(passes, layers * LAUNCHED * kernel)
+        assert found.stages[0].update == Fraction(30 * layers * (12 * h**2 + 13 * h), 10**12)
+    assert passes < layers * LAUNCHED * kernel  # of the second
+    assert found.utilisation[0] == flops * 2 / (found.seconds * 10**14)
+
+
+def test_a_mask_is_skipped_where_attention_is_one_kernel() -> None:
+    """Half of 4 b s^2 h a layer forward, and of 10 b s^2 h backward: the scores are computed again."""
+    sizes = {"b": 3, "s": 10, "L": 2, "h": 16, "a": 4, "a_kv": 2, "d": 4, "f": 32, "V": 64, "F_peak": 1, "eta": 1, "t_k": 0}
+    put = {1 / symbol("B_mem"): 0, **{symbol(name): n for name, n in sizes.items()}}
+    each = sizes["L"] * 3 * 10**2 * 16
+    for options, forward, backward in (({}, 2 * each, 5 * each), ({"attention": "core"}, 0, 0)):
+        d = derive_model(load("llama3-8b", **options), parse_strategy("ddp"))
+        stage, counted = ModelTime(d=d, overlap="none", by_kernels=True).stages[0], d.costs[0].flops
+        assert (counted.forward - stage.forward).subs(put) == forward
+        assert (counted.again + counted.inputs - stage.inputs).subs(put) == backward
+
+
+def test_an_efficiency_that_is_set_is_all_that_counts() -> None:
+    """Then what kernels reach is of no matter; and a cluster that does not say it needs one."""
+    d, put = derived("llama3-8b", "zero1 * tp * sp"), numbers(b=1, N_dp=2, N_tp=2)
+    assert step_time(d, put, measured(flat())).seconds == step_time(d, put, flat()).seconds
+    del put["eta"]
+    assert step_time(d, put, measured(flat())).price.values["eta"] == Fraction(2, 5)
+    wide = {**put, "b_theta": Fraction(4)}
+    for c, values in ((flat(), put), (measured(cluster("dgx-h100")), wide)):
+        with pytest.raises(InputError, match="does not say what products of matrices"):
+            step_time(d, values, c)
 
 
 @settings(max_examples=8, deadline=None)

@@ -71,9 +71,10 @@ def test_a_family_is_told_in_formulas(capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.parametrize("name", clusters())
 def test_each_figure_of_a_cluster_says_where_it_is_from(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    rows, text = list(figures(cluster(name))), explained(capsys, name)
-    memory = 2 + (cluster(name).device.driver_memory is not None)
-    assert len(rows) == memory + len(cluster(name).device.peak) + 2 * len(cluster(name).levels) + 2 * (cluster(name).host is not None)
+    rows, text, one = list(figures(cluster(name))), explained(capsys, name), cluster(name)
+    reached = 0 if one.device.reached is None else len(one.device.reached.products) + 2
+    memory = 2 + (one.device.driver_memory is not None)
+    assert len(rows) == memory + len(one.device.peak) + reached + 2 * len(one.levels) + 2 * (one.host is not None)
     assert all(origin for _, _, origin in rows)
     assert all(what in text and number in text and origin in text for what, number, origin in rows)
 

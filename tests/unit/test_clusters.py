@@ -155,6 +155,62 @@ def test_figures_are_those_of_the_sources(name: str) -> None:
         assert [link.latency * 10**6] == [value for words, value in LATENCIES.items() if words in link.origin("latency")], link
 
 
+#: What was measured of devices, as shares of these figures (simumax2026): the mean of products of matrices, and of memory; microseconds.
+REACHED = {"dgx-b200": ({"bf16": "0.48781"}, "0.666", 30)}
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_is_reached_is_what_was_measured(name: str) -> None:
+    device = cluster(name).device
+    assert (device.reached is not None) == (name in REACHED)
+    if device.reached is not None:
+        products, memory, kernel = REACHED[name]
+        shares = {key: rate / device.peak[key] for key, rate in device.reached.products.items()}
+        assert {key: round(share, 4) for key, share in shares.items()} == {
+            key: round(Fraction(share), 4) for key, share in products.items()
+        }
+        assert device.reached.memory_bandwidth == device.memory_bandwidth * Fraction(memory)
+        assert device.reached.kernel * 10**6 == kernel
+        assert all(device.reached.origin(figure) for figure in ("products", "memory_bandwidth", "kernel"))
+
+
+REACHES = """\
+bf16 = 300e12 }
+[device.reached]
+memory_bandwidth = 1e12
+kernel = 5e-6
+products = { bf16 = 200e12 }
+source = "measured"
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("bf16 = 200e12", "bf16 = 301e12", "products of matrices in bf16 reach more than the device has, or it has none"),
+        ("bf16 = 200e12", "fp8 = 200e12", "products of matrices in fp8 reach more than the device has, or it has none"),
+        ("bf16 = 200e12", "bf17 = 200e12", "`bf17` is no number format"),
+        ("memory_bandwidth = 1e12", "memory_bandwidth = 9e12", "memory reaches more than the device has"),
+        ("kernel = 5e-6", "kernel = 0", "`kernel` is positive, and not 0"),
+        ("kernel = 5e-6\n", "", "`kernel` is missing in `[device.reached]`"),
+        ("kernel = 5e-6", "kernels = 5e-6", "`kernels` is no key of `[device.reached]`"),
+    ],
+)
+def test_what_a_device_reaches_is_read(old: str, new: str, told: str) -> None:
+    good = measured_file()
+    reached = read_text(good, source="mine.toml").device.reached
+    assert reached is not None
+    assert (reached.products, reached.memory_bandwidth, reached.kernel) == ({"bf16": 200 * 10**12}, 10**12, Fraction(5, 10**6))
+    assert told in [one.message for one in problems(good.replace(old, new))]
+
+
+def measured_file() -> str:
+    """GOOD, whose device says what it reaches."""
+    (line,) = (line for line in GOOD.splitlines() if line.startswith("peak = "))
+    last = max(GOOD.index(text) + len(text) for text in ('its data sheet"\n', line + "\n"))
+    return GOOD[:last] + REACHES.partition("\n")[2] + GOOD[last:]
+
+
 def test_half_the_bits_are_no_slower() -> None:
     for name in names():
         peak = cluster(name).device.peak

@@ -27,7 +27,7 @@ from placeproof.programs.ops import COLLECTIVES
 from placeproof.semantics.layouts.layout import Layout
 from placeproof.semantics.layouts.lines import BlockValue
 
-__all__ = ["Kernel", "Moved", "kernels", "moved"]
+__all__ = ["Kernel", "KernelWork", "Moved", "kernel_work", "kernels", "moved"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -72,6 +72,53 @@ class Kernel:
         return next((k for k in kinds if k in ("forward", "inputs")), "again" if set(kinds) == {"again"} else "weights")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelWork:
+    """What kernels do on one device. ``moved``: bytes of those without a product of matrices, ``moving``: their number; ``launched``: the
+    number of all; ``inside``: floating-point operations of products along dimensions that nothing is written along."""
+
+    moved: Work
+    moving: Work
+    launched: Work
+    inside: Work
+
+
+def kernel_work(
+    every: Iterable[Kernel],
+    sizes: Mapping[str, Amount],
+    degrees: Mapping[str, Amount],
+    width: Amount,
+    widths: Mapping[str, Amount] | None = None,
+    *,
+    inside: Collection[str] = (),
+    load: Amount = 1,
+) -> KernelWork:
+    """What kernels do. ``sizes`` of whole dimensions, and ``degrees`` of axes; ``width``: bytes of an element, and ``widths``: of the
+    elements of values by name, where they differ; ``inside``: as of :func:`kernels`; ``load``: as of
+    :func:`placeproof.cost.blocks.flops.flops`.
+
+    Raises SizeError as :func:`placeproof.cost.blocks.tensors.elements` does.
+    """
+    amounts: dict[str, dict[str, Amount]] = {what: dict.fromkeys(_KINDS, 0) for what in ("moved", "moving", "launched", "inside")}
+    for kernel in every:
+        times = 1 if kernel.rounds is None else degrees[kernel.rounds] - 1
+        moved = () if kernel.product else (*kernel.reads, *kernel.writes)
+        once = {
+            "moved": sum(m.bytes(sizes, degrees, width, widths, load) for m in moved),
+            "moving": 0 if kernel.product else 1,
+            "launched": 1,
+        }
+        for what, n in once.items():
+            amounts[what][kernel.kind] += n * times
+        for o in kernel.operations:  # their own rounds are in their steps
+            if o.product and inside and {*inside} <= {*o.dims}:
+                amounts["inside"]["again" if o.again else o.during] += o.steps(sizes, degrees, load)
+    return KernelWork(**{what: Work(**by_kind) for what, by_kind in amounts.items()})
+
+
+_KINDS = ("forward", "again", "inputs", "weights")
+
+
 def moved(
     program: Program,
     sizes: Mapping[str, Amount],
@@ -80,24 +127,12 @@ def moved(
     widths: Mapping[str, Amount] | None = None,
     *,
     inside: Collection[str] = (),
-    blocks: Sequence[int] | None = None,
     load: Amount = 1,
 ) -> Work:
-    """Bytes that everything but products of matrices reads and writes on one device.
-
-    ``sizes`` of whole dimensions, and ``degrees`` of axes that the program does not fix; ``width``: bytes of an element, and ``widths``: of
-    the elements of values by name, where they differ; ``inside``, ``blocks``: as of :func:`kernels`; ``load``: as of
-    :func:`placeproof.cost.blocks.flops.flops`. Raises InputError for a program that is no block, SizeError as
-    :func:`placeproof.cost.blocks.tensors.elements` does.
-    """
+    """Bytes that everything but products of matrices reads and writes on one device; arguments are those of :func:`kernel_work`, degrees
+    that the program fixes apart. Raises InputError for a program that is no block, SizeError as :func:`kernel_work` does."""
     every = {a.name: a.degree for a in program.axes if a.degree is not None} | dict(degrees)
-    bytes_by_kind: dict[str, Amount] = dict.fromkeys(("forward", "again", "inputs", "weights"), 0)
-    for kernel in kernels(program, frozenset(inside), None if blocks is None else tuple(blocks)):
-        if kernel.product:
-            continue
-        once = sum(m.bytes(sizes, every, width, widths, load) for m in (*kernel.reads, *kernel.writes))
-        bytes_by_kind[kernel.kind] += once if kernel.rounds is None else once * (every[kernel.rounds] - 1)
-    return Work(**bytes_by_kind)
+    return kernel_work(kernels(program, frozenset(inside)), sizes, every, width, widths, load=load).moved
 
 
 @remembered

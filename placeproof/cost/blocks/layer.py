@@ -18,7 +18,7 @@ from placeproof.core.exchange import Exchange
 from placeproof.cost.blocks.alive import alive
 from placeproof.cost.blocks.chain import INPUT, Origin, chained
 from placeproof.cost.blocks.flops import Work, amount, element_operations, flops, matrices, operations, products, storage, weights
-from placeproof.cost.blocks.kernels import moved
+from placeproof.cost.blocks.kernels import KernelWork, kernel_work, kernels
 from placeproof.cost.blocks.recompute import AGAIN, computed_again, made_in_forward, recompute
 from placeproof.cost.blocks.tensors import INDEX_BYTES, Amount, Splits, exchanges, kept
 from placeproof.programs import POSITIONS, Assign, Program
@@ -275,7 +275,7 @@ class Layer:
         """Operations of everything else: :func:`placeproof.cost.blocks.flops.element_operations`."""
         return element_operations(self.program, sizes, degrees, load=load)
 
-    def moved(
+    def kernels(
         self,
         sizes: Mapping[str, Amount],
         degrees: Mapping[str, Amount],
@@ -284,16 +284,16 @@ class Layer:
         *,
         inside: Collection[str] = (),
         load: Amount = 1,
-    ) -> Work:
-        """Bytes that everything but products of matrices reads and writes: :func:`placeproof.cost.blocks.kernels.moved`, a kernel within
-        each block. ``widths``: as of :meth:`rows`."""
+    ) -> KernelWork:
+        """What its kernels do, each within a block: :func:`placeproof.cost.blocks.kernels.kernel_work`. ``widths``: as of :meth:`rows`."""
         statements = [line.stmt for line in lines(self.program)]
         called = [s.targets[0].name if isinstance(s, Assign) else s.call.option("by") or "" for s in statements]
-        blocks = [self._origin_or_input(name).number for name in called]
+        blocks = tuple(self._origin_or_input(name).number for name in called)
         origins = {name: self._origin_or_input(name) for name in (*called, *(t.name for t in self.program.tensors))}
         known = widths or {}
         told = {name: known.get(f"{o.block}.{o.name}", known.get(o.name, width)) for name, o in origins.items()}
-        return moved(self.program, sizes, degrees, width, told, inside=inside, blocks=blocks, load=load)
+        every = kernels(self.program, frozenset(inside), blocks)
+        return kernel_work(every, sizes, self._degrees(degrees), width, told, inside=inside, load=load)
 
     def exchanges(
         self, sizes: Mapping[str, Amount], degrees: Mapping[str, Amount], width: Amount, load: Amount = 1

@@ -17,6 +17,7 @@ from placeproof.core.mesh import degree_symbol
 from placeproof.core.strategy import EXPERT, NORM, TIED, Strategy
 from placeproof.core.symbols import SYMBOLS, symbol
 from placeproof.cost.blocks.flops import Work
+from placeproof.cost.blocks.kernels import KernelWork
 from placeproof.cost.blocks.layer import SizedTensor
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.derive import evaluate
@@ -387,8 +388,19 @@ def _parameters(stage: Stage, at: Sizing) -> dict[str, sympy.Expr]:
 
 
 def _flops(stage: Stage, at: Sizing) -> Work:
+    return _together((part.flops(at), times) for part, times in stage.held)
+
+
+def _together(each: Iterable[tuple[Work, Amount]]) -> Work:
+    """All of some work, each so many times."""
     import sympy
 
-    each = [(part.flops(at), times) for part, times in stage.held]
-    totals = {k: sympy.Add(*(n * getattr(w, k) for w, n in each)) for k in ("forward", "again", "inputs", "weights")}
-    return Work(**totals)
+    every = list(each)
+    return Work(**{k: sympy.Add(*(n * getattr(w, k) for w, n in every)) for k in ("forward", "again", "inputs", "weights")})
+
+
+def stage_kernels(stage: Stage, at: Sizing) -> KernelWork:
+    """What the kernels of a stage do for one micro-batch."""
+    each = [(part.kernels(at), times) for part, times in stage.held]
+    names = ("moved", "moving", "launched", "inside")
+    return KernelWork(**{name: _together((getattr(k, name), n) for k, n in each) for name in names})

@@ -12,6 +12,7 @@ from functools import cached_property
 from placeproof.core.exchange import Exchange
 from placeproof.cost.blocks.chain import INPUT
 from placeproof.cost.blocks.flops import Work
+from placeproof.cost.blocks.kernels import KernelWork
 from placeproof.cost.blocks.layer import Layer, SizedTensor, Stored, layer
 from placeproof.cost.blocks.tensors import Amount, BlockExchange, Splits, exchanges
 from placeproof.cost.model.recomputation import recomputed
@@ -21,6 +22,9 @@ from placeproof.models.expressions import Expression
 from placeproof.models.family import ROUTER
 from placeproof.programs import POSITIONS, Assign, Call, expressions, statements
 from placeproof.semantics.linked import Linked
+
+#: The dimensions that scores of attention have.
+_ATTENDED = ("tokens", "keys")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +118,15 @@ class DeviceSegment:
             at.flops[self.name] = self.layer.flops(at.sizes, at.degrees, load=at.load)
         return at.flops[self.name]
 
+    def kernels(self, at: Sizing) -> KernelWork:
+        """What kernels of one repetition do. Where nothing is kept that has an element for each query and key, attention is a kernel, in
+        which these stay (Dao et al. 2022, section 3.1)."""
+        if self.name not in at.kernels:
+            kept = self.plain.kept()
+            inside = () if any({*_ATTENDED} <= {*s.dims} for s in kept) else _ATTENDED
+            at.kernels[self.name] = self.layer.kernels(at.sizes, at.degrees, at.width, at.widths, inside=inside, load=at.load)
+        return at.kernels[self.name]
+
     def exchanges(self, at: Sizing) -> tuple[tuple[Exchange, Amount], ...]:
         """The collectives of activations, each with how often it comes in one repetition."""
         if self.name not in at.exchanges:
@@ -178,6 +191,7 @@ class Sizing:
     sent: dict[str, tuple[tuple[BlockExchange, Exchange], ...]] = field(default_factory=dict, compare=False, repr=False)
     flops: dict[str, Work] = field(default_factory=dict, compare=False, repr=False)
     exchanges: dict[str, tuple[tuple[Exchange, Amount], ...]] = field(default_factory=dict, compare=False, repr=False)
+    kernels: dict[str, KernelWork] = field(default_factory=dict, compare=False, repr=False)
 
     def told(self, stored: Stored) -> bool:
         """Whether ``widths`` says how wide the elements of a value are."""

@@ -51,10 +51,14 @@ def degree(d: ModelDerivation, name: str) -> Amount:
 
 @dataclass(frozen=True, kw_only=True)
 class Symbols:
-    """Times in symbols: ring algorithms, and links along an axis that are all alike. Exchanges over several axes go over the outermost."""
+    """Times in symbols: ring algorithms, and links along an axis that are all alike. Exchanges over several axes go over the outermost.
+
+    ``by_kernels``: what is no product of matrices takes time as well.
+    """
 
     d: ModelDerivation
     order: tuple[str, ...]
+    by_kernels: bool = False
 
     def amount(self, expr: Amount) -> Amount:
         """The amount as it is."""
@@ -67,6 +71,10 @@ class Symbols:
     def memory(self, amount: Amount) -> sympy.Expr:
         """Seconds of reading or writing so many bytes."""
         return amount / symbol("B_mem")
+
+    def launch(self, number: Amount) -> sympy.Expr:
+        """Seconds that so many kernels take at least."""
+        return number * symbol("t_k")
 
     def exchange(self, sent: Transfer) -> sympy.Expr:
         """Seconds of one time of an exchange, all its calls."""
@@ -81,7 +89,8 @@ class Symbols:
         terms = first.terms(n, sympy.ceiling(sympy.log(n, 2)), sent.size)
         over = max(sent.axes, key=lambda a: self.order.index(self._axis(a)))
         gamma = MOVED_BY_A_SUM / symbol("B_mem")
-        return sent.calls * terms.messages * symbol(f"alpha_{over}") + terms.sent * symbol(f"beta_{over}") + terms.added * gamma
+        moved = sent.calls * terms.messages * symbol(f"alpha_{over}") + terms.sent * symbol(f"beta_{over}") + terms.added * gamma
+        return moved + self.launch(sent.calls) * sympy.Min(1, n - 1) if self.by_kernels else moved  # a device alone sends nothing
 
     def most(self, *amounts: Amount) -> sympy.Expr:
         """The greatest of some times. It is not looked into: their difference has no sign while symbols are open."""
@@ -96,7 +105,8 @@ class Symbols:
 
 @dataclass(kw_only=True)
 class Exact:
-    """Times on a cluster, as exact fractions. ``flat``: by a ring, instead of the fastest algorithm. ``values``: of all symbols."""
+    """Times on a cluster, as exact fractions. ``flat``: by a ring, instead of the fastest algorithm. ``values``: of all symbols.
+    ``by_kernels``: what is no product of matrices takes time as well, as the cluster says."""
 
     d: ModelDerivation
     cluster: Cluster
@@ -105,6 +115,7 @@ class Exact:
     peak: Fraction
     bandwidth: Fraction
     flat: bool = False
+    by_kernels: bool = False
     _groups: dict[tuple[tuple[str, ...], str | None], tuple[Group, ...]] = field(default_factory=dict, repr=False)
     _found: dict[tuple[str, tuple[str, ...], str | None, Fraction], Timed] = field(default_factory=dict, repr=False)
 
@@ -137,9 +148,14 @@ class Exact:
         """Seconds of reading or writing so many bytes."""
         return self.amount(amount) / self.bandwidth
 
+    def launch(self, number: Amount) -> Fraction:
+        """Seconds that so many kernels take at least."""
+        return self.amount(number) * self.values["t_k"]
+
     def exchange(self, sent: Transfer) -> Fraction:
         """Seconds of one time of an exchange, all its calls."""
-        return self.timed(sent).seconds * self.amount(sent.calls)
+        seconds = self.timed(sent).seconds * self.amount(sent.calls)
+        return seconds + self.launch(sent.calls) if seconds and self.by_kernels else seconds
 
     def timed(self, sent: Transfer) -> Timed:
         """One call of an exchange, in the slowest of its groups."""

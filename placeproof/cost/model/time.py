@@ -2,7 +2,12 @@
 
 A pass of a stage takes the time of its products of matrices at the efficiency eta, and that of its exchanges as far as they are not hidden
 behind computing. The schedule puts passes together, messages between stages included; what is exchanged once a step and the update of the
-parameters come on top. Element-wise operations, copies to a host, and the loading of data take no time here.
+parameters come on top. Copies to a host and the loading of data take no time here.
+
+Where a cluster says what kernels of its device reach, and eta is not set, time is counted by kernels
+(:mod:`placeproof.cost.blocks.kernels`). Products of matrices run at the rate that they reach; in attention that is one kernel, half of them
+are masked. Everything else takes the bytes that it moves, and t_k for each kernel, as an exchange does. A pass takes no less than it takes
+to launch its kernels. Elsewhere nothing but products of matrices takes time in a pass, and eta stands for the rest.
 """
 
 from __future__ import annotations
@@ -13,11 +18,11 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from placeproof.clusters import Cluster
+from placeproof.clusters import Cluster, Reached
 from placeproof.core.diagnostics import Problems, refuse, suggestion
 from placeproof.core.symbols import info, symbol
 from placeproof.cost.blocks.tensors import Amount
-from placeproof.cost.model.derivation import ModelDerivation, StageCost, derive_linked
+from placeproof.cost.model.derivation import ModelDerivation, StageCost, derive_linked, stage_kernels
 from placeproof.cost.model.prices import Exact, Symbols, layout
 from placeproof.cost.model.traffic import Transfer
 from placeproof.cost.values import how_to_set
@@ -41,6 +46,8 @@ EFFICIENCY: Mapping[str, tuple[Fraction, str]] = {
     "half": (Fraction(1, 2), "large runs reach about half of the peak: 163 of 312 TFLOP/s (Narayanan et al. 2021, table 1)"),
 }
 DEFAULT_OVERLAP: Overlap = "data"
+#: The share of attention's products that a causal mask leaves out, which a kernel of all of attention skips.
+MASKED = Fraction(1, 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +84,7 @@ def stage_time(d: ModelDerivation, cost: StageCost, price: Symbols | Exact, over
     """What a stage takes; in symbols or in numbers, as the prices are."""
     import sympy
 
-    forward, again, inputs, weights = (
-        price.compute(n) for n in (cost.flops.forward, cost.flops.again, cost.flops.inputs, cost.flops.weights)
-    )
-    compute = (forward, again + inputs + weights)
+    forward, again, inputs, weights = _computing(d, cost, price)
     sums: dict[str, list[Amount]] = {"inside": [0, 0], "data": [0, 0], "once": [0, 0], "update": [0, 0]}
     send: Amount = 0
     for sent in cost.sent:
@@ -91,6 +95,12 @@ def stage_time(d: ModelDerivation, cost: StageCost, price: Symbols | Exact, over
         often = sympy.sympify(sent.times) / (1 if kind in ("once", "update") else d.batches)
         sums[kind][backward] += price.exchange(sent) * price.amount(often)
     inside, data, once = (tuple(sums[key]) for key in ("inside", "data", "once"))
+    if price.by_kernels:
+        launched = stage_kernels(cost.stage, d.at).launched
+        least = price.launch(launched.forward) - inside[0], price.launch(launched.again + launched.backward) - inside[1]
+        forward = price.most(forward, least[0])
+        inputs = price.most(inputs, least[1] - again - weights)
+    compute = (forward, again + inputs + weights)
     return StageTime(
         forward=forward,
         inputs=again + inputs,
@@ -102,6 +112,21 @@ def stage_time(d: ModelDerivation, cost: StageCost, price: Symbols | Exact, over
         update=price.memory(updated(cost)) + price.compute(cost.iterated) + sums["update"][0],
         send=send,
     )
+
+
+def _computing(d: ModelDerivation, cost: StageCost, price: Symbols | Exact) -> tuple[Amount, Amount, Amount, Amount]:
+    """Of forward, of what is computed again, of gradients by inputs and by weights."""
+    flops = (cost.flops.forward, cost.flops.again, cost.flops.inputs, cost.flops.weights)
+    if not price.by_kernels:
+        forward, again, inputs, weights = map(price.compute, flops)
+        return forward, again, inputs, weights
+    kernels = stage_kernels(cost.stage, d.at)
+    rows = ((w.forward, w.again, w.inputs, w.weights) for w in (kernels.inside, kernels.moved, kernels.moving))
+    forward, again, inputs, weights = (
+        price.compute(n - MASKED * inside) + price.memory(moved) + price.launch(moving)
+        for n, inside, moved, moving in zip(flops, *rows, strict=True)
+    )
+    return forward, again, inputs, weights
 
 
 def _kind(sent: Transfer) -> Literal["inside", "data", "once", "update"]:
@@ -155,18 +180,20 @@ def updated(cost: StageCost) -> Amount:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelTime:
-    """A step in symbols: those of the derivation, of a device (F_peak, eta, B_mem), and of the links along each axis (alpha, beta).
+    """A step in symbols: those of the derivation, of a device (F_peak, eta, B_mem; ``by_kernels`` also t_k), and of the links along each
+    axis (alpha, beta).
 
     Ring algorithms; one level of links for each axis. Where stages differ, the slowest sets the pace, which is an upper bound.
     """
 
     d: ModelDerivation
     overlap: Overlap = DEFAULT_OVERLAP
+    by_kernels: bool = False
 
     @cached_property
     def stages(self) -> tuple[StageTime, ...]:
         """Each stage."""
-        price = Symbols(d=self.d, order=tuple(a.name for a in layout(self.d.linked.axes)))
+        price = Symbols(d=self.d, order=tuple(a.name for a in layout(self.d.linked.axes)), by_kernels=self.by_kernels)
         return tuple(stage_time(self.d, cost, price, self.overlap) for cost in self.d.costs)
 
     @cached_property
@@ -235,6 +262,11 @@ class StepTime:
         return self.passes + max(Fraction(s.tail) for s in self.stages)
 
     @property
+    def form(self) -> ModelTime:
+        """The same in symbols."""
+        return ModelTime(d=self.d, overlap=self.overlap, by_kernels=self.price.by_kernels)
+
+    @property
     def devices(self) -> int:
         """All of the mesh."""
         return self.price.devices
@@ -281,8 +313,8 @@ def step_time(
     flat: bool = False,
     reserve: Fraction | None = None,
 ) -> StepTime:
-    """How long a step takes on a cluster. ``values``: of all symbols that are open, and of eta; F_peak and B_mem where they are not the
-    cluster's.
+    """How long a step takes on a cluster. ``values``: of all symbols that are open, and of eta; F_peak, B_mem and t_k where they are not
+    the cluster's. Without eta time is counted by kernels, for which the cluster says what these reach.
 
     ``reserve``: as in :class:`StepTime`. ``order``: axes from the innermost to the outermost, as
     :func:`placeproof.cost.model.prices.layout`. ``flat``: rings alone, instead of
@@ -295,8 +327,21 @@ def step_time(
     d = _on(told(d, values), cluster)
     known = {**d.values, **values}
     name = _format(cluster, known)
-    peak, bandwidth = known.get("F_peak", cluster.device.peak[name]), known.get("B_mem", cluster.device.memory_bandwidth)
+    device, reached = cluster.device, measured(cluster, known)
+    if "eta" not in known:
+        if reached is None:
+            refuse(
+                "PP203",
+                f"`eta` is not set, and {cluster.name} does not say what products of matrices in {name} reach",
+                "`--efficiency half`",
+            )
+        known |= {"eta": reached.products[name] / device.peak[name], "t_k": known.get("t_k", reached.kernel)}
+    else:
+        reached = None
+    peak = known.get("F_peak", device.peak[name])
+    bandwidth = known.get("B_mem", device.memory_bandwidth if reached is None else reached.memory_bandwidth)
     price = Exact(d=d, cluster=cluster, values=known, axes=layout(d.linked.axes, order), peak=peak, bandwidth=bandwidth, flat=flat)
+    price.by_kernels = reached is not None
     stages = tuple(stage_time(d, cost, price, overlap) for cost in d.costs)
     return StepTime(d=d, price=price, overlap=overlap, format=name, stages=stages, passes=_passes(d, stages, price), reserve=reserve)
 
@@ -397,6 +442,12 @@ def require_values(d: ModelDerivation, values: Mapping[str, Fraction]) -> None:
     if values.get("eta", Fraction(1)) > 1:
         problems.add("PP202", f"`eta` is a share of the peak: at most 1, and not {float(values['eta']):g}", help="for example eta=0.5")
     problems.raise_if_any()
+
+
+def measured(cluster: Cluster, values: Mapping[str, Fraction]) -> Reached | None:
+    """What kernels of a cluster's device reach in the number format that is computed in; None where it does not say."""
+    reached = cluster.device.reached
+    return reached if reached is not None and _format(cluster, values) in reached.products else None
 
 
 def _format(cluster: Cluster, values: Mapping[str, Fraction]) -> str:

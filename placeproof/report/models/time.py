@@ -76,8 +76,8 @@ def _sections(form: ModelTime, step: StepTime) -> Iterator[Section]:
     rows = [
         ("schedule", "as its order of passes runs: its file has no closed form of that" if form.shape is None else str(form.shape)),
         *([("where", f"{' and '.join(form.conditions)}: elsewhere the order of passes decides")] if form.conditions else []),
-        ("T_F", "forward / (F_peak eta) + what is not hidden of exchanges; T_B and T_W as well"),
-        ("T_send", "alpha + beta s"),
+        ("T_F", f"{_computing(form)} + what is not hidden of exchanges; T_B and T_W as well"),
+        ("T_send", "alpha + beta s + t_k" if form.by_kernels else "alpha + beta s"),
     ]
     title = "seconds of a step: the schedule, and what comes once a step"
     yield section(title, Table(rows if form.d.linked.pipeline else rows[:-1]))
@@ -86,6 +86,10 @@ def _sections(form: ModelTime, step: StepTime) -> Iterator[Section]:
     yield from _links(step)
     yield _memory(step)
     yield section("assumptions", Notes(_assumed(step), items=True))
+
+
+def _computing(form: ModelTime) -> str:
+    return "forward / (F_peak eta) + bytes / B_mem + t_k of each kernel" if form.by_kernels else "forward / (F_peak eta)"
 
 
 def _mesh(step: StepTime) -> Section:
@@ -186,14 +190,12 @@ def _between(amount: Range) -> str:
 
 
 def _assumed(step: StepTime) -> list[str]:
-    eta = step.price.values["eta"]
-    reason = next((text for value, text in EFFICIENCY.values() if value == eta), "as it was set")
     return [
         f"overlap {step.overlap}: {OVERLAP[step.overlap]}",
-        f"efficiency eta = {eta}: {reason}",
+        *_efficiency(step),
         f"peak of {step.format}: {figure(step.price.peak / 10**12)} TFLOP/s; memory: {figure(step.price.bandwidth / 10**9)} GB/s",
         "of algorithms, the fastest is taken" if not step.price.flat else "all algorithms are rings",
-        "element-wise operations, copies to a host and loading data take no time",
+        f"{'' if step.price.by_kernels else 'element-wise operations, '}copies to a host and loading data take no time",
         *_of_memory(step),
     ]
 
@@ -203,3 +205,16 @@ def _of_memory(step: StepTime) -> list[str]:
         return []
     libraries = process_memory(step, step.d.costs[0]).libraries
     return [] if libraries is None else [f"libraries: {libraries.source}; `--reserve` says it otherwise"]
+
+
+def _efficiency(step: StepTime) -> Iterator[str]:
+    eta, reached = step.price.values["eta"], step.price.cluster.device.reached
+    if not step.price.by_kernels or reached is None:
+        reason = next((text for value, text in EFFICIENCY.values() if value == eta), "as it was set")
+        yield f"efficiency eta = {eta}: {reason}"
+        return
+    yield f"efficiency eta = {figure(eta)}: what products of matrices reach on this device ({reached.origin('products')})"
+    each = seconds_text(step.price.values["t_k"])
+    yield f"a kernel without a product of matrices takes {each} beside what it moves, and so does an exchange"
+    yield "attention that is one kernel skips the half that a causal mask leaves out"
+    yield "a pass takes no less than launching its kernels one after the other"
