@@ -304,13 +304,13 @@ def _require_matrices(model: Model, strategy: Strategy) -> None:
         refuse("PP122", message, help="merge the axes of tensor parallelism into one, or update element by element")
     if facts.whole_update and keeps.train == "adapters" and hidden:
         message = f"which adapters lie in parts on `{hidden[0]}`, to be gathered for an update of whole matrices, is not lowered"
-        refuse("PP122", message, help=f"leave `{hidden[0]}` out, or `muon`")
+        refuse("PP122", message, help=f"leave `{hidden[0]}` out, or update element by element")
     if not facts.matrices_apart or keeps.train == "adapters" or not strategy.experts:
         return
     for block in (b for s in model.segments for b in s.blocks):
         for weight in (w for w, group in block.groups.items() if group == EXPERT and not _in_matrices(block, w, facts)):
             message = f"`{block.name}.{weight}` of {model.name} is of experts and no matrix, and they lie over `{strategy.experts[0]}`"
-            refuse("PP122", f"{message}: to update it element by element is not lowered", help="leave `ep` out")
+            refuse("PP122", f"{message}: to update it apart from matrices is not lowered", help="leave `ep` out")
 
 
 def _copied(weight: Tensor, facts: Facts) -> tuple[str, ...]:
