@@ -114,6 +114,36 @@ zb_v_takes_what_its_forms_say.control(
 )
 
 
+#: Devices and micro-batches at which schedules of a building block are run: both residues of V-Half's, all three of V-Min's, twice.
+REPEATED = {"p": range(1, 7), "m": range(1, 10)}
+
+
+@theorem(expect=Proved(), cite="qi2024controllable")
+def v_half_takes_what_its_forms_say():
+    """What V-Half's order takes, keeps and sends is what its closed forms say, on up to 6 devices: it keeps (p + 2) // 2 micro-batches, as
+    its authors print."""
+    return forms_hold("v-half", **REPEATED)
+
+
+v_half_takes_what_its_forms_say.control(
+    "and a micro-batch less", lambda: schedule("v-half").off("peak", by=-2, **REPEATED) == 0, refuted_at={}
+)
+
+
+@theorem(expect=Proved(), cite="qi2024controllable")
+def v_min_takes_what_its_forms_say():
+    """What V-Min's order takes, keeps and sends is what its closed forms say, on up to 6 devices: it keeps (p + 4) // 3 micro-batches at
+    most, as its authors print."""
+    return forms_hold("v-min", **REPEATED)
+
+
+v_min_takes_what_its_forms_say.control(
+    "what its authors print, of every device and whatever W needs",
+    lambda: schedule("v-min").printed_off("peak", anywhere=True, **REPEATED) == 0,
+    refuted_at={},
+)
+
+
 @theorem(expect=Proved(), cite="deepseek2025dualpipe")
 def dualpipe_takes_what_its_forms_say():
     """What DualPipe's order takes, keeps and sends is what its closed forms say, on up to 6 devices with up to 14 micro-batches."""
@@ -145,9 +175,9 @@ SHORTER = (("dualpipe", "peak", 1), ("dualpipe-v", "peak", 1))
 @theorem(expect=Proved(), cite="qi2024zerobubble")
 def forms_speak_wherever_they_are_right():
     """No closed form is kept from what it is right about: where a relation under which it speaks is missed by one, it is wrong for some
-    times or sizes, on 4 devices, or 6 of DualPipe. Two short forms are, and the next ones say what is right there."""
+    times or sizes, on 4 devices, or 6 of DualPipe and V-Min. Two short forms are, and the next ones say what is right there."""
     return [
-        of.needless(what, number, p=6 if name == "dualpipe" else 4, m=range(1, 15)) == ((name, what, number) in SHORTER) * 1
+        of.needless(what, number, p=6 if name in ("dualpipe", "v-min") else 4, m=range(1, 15)) == ((name, what, number) in SHORTER) * 1
         for name, of in ((name, schedule(name)) for name in names())
         for what, number in of.known()
         if of.when(what, number)

@@ -131,14 +131,13 @@ def _timetable(schedule: Schedule) -> Iterator[str]:
     usual = [(p, m, v) for p, m, v in admitted(schedule, [SHOWN["p"]], [SHOWN["m"]]) if v in (schedule.chunks, SHOWN["v"])]
     p, m, v = (usual or checked_at(schedule)[-1:])[0]
     table = simulate(schedule, p=p, m=m, v=v)
-    kinds = {token.kind for phase in schedule.phases for slot in phase.run for token in slot}
     yield ""
     yield f"a step of p = {table.p}, m = {table.m}" + (f", v = {v}" if v > 1 else "") + ", if every pass takes one unit of time"
     yield from (f"  {line}".rstrip() for line in timetable(table))
-    yield "  F: forward, B: gradient of the input, W: gradient of the weights, each with its micro-batch" + _legend(kinds, v)
+    yield "  F: forward, B: gradient of the input, W: gradient of the weights, each with its micro-batch" + _legend(schedule.kinds, v)
 
 
-def _legend(kinds: set[PassKind], v: int) -> str:
+def _legend(kinds: frozenset[PassKind], v: int) -> str:
     whole = "; a full backward is B and W in one" if any(k.value == "BW" for k in kinds) else ""
     return whole + ("; small letters: the device's second run of layers" if v > 1 else "")
 

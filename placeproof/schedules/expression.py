@@ -69,7 +69,7 @@ class Expression:
             **_RELATION.table,
             ast.Div: operator.truediv,
             ast.FloorDiv: lambda a, b: sympy.floor(a / b),
-            ast.Mod: sympy.Mod,
+            ast.Mod: lambda a, b: a - b * sympy.floor(a / b),  # the prover knows floors
             ast.Eq: sympy.Eq,
             ast.NotEq: sympy.Ne,
             "min": sympy.Min,

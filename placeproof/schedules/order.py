@@ -66,13 +66,16 @@ class _Device:
     open: deque[tuple[int, int]] = field(default_factory=deque)
 
     def slots(self) -> Iterator[Slot]:
-        schedule, values = self.schedule, {"p": self.p, "m": self.m, "v": self.v, "d": self.d}
+        schedule = self.schedule
+        values: dict[str, Number] = {"p": self.p, "m": self.m, "v": self.v, "d": self.d}
+        if schedule.every is not None:
+            yield from self._in_time(schedule.every, values)
+            return
         made_for = self.m if schedule.made_for is None else self._count(schedule.made_for, values)
         values["m"] = made_for
         turn = made_for if schedule.turn is None else self._count(schedule.turn, values)
         turns = {forward: self._turns(made_for // schedule.copies, turn, forward) for forward in (True, False)}
-        for name, expression in schedule.let:
-            values[name] = expression.value(values)
+        self._name(values)
         for phase in schedule.phases:
             for _ in range(self._count(phase.times, values)):
                 for tokens in phase.run:
@@ -80,6 +83,29 @@ class _Device:
                     kept = tuple(pass_ for pass_ in slot if pass_.microbatch < self.m)
                     if kept:
                         yield kept
+
+    def _name(self, values: dict[str, Number]) -> None:
+        for name, expression in self.schedule.let:
+            values[name] = expression.value(values)
+
+    def _in_time(self, every: Expression, values: dict[str, Number]) -> Iterator[Slot]:
+        """The passes of a building block that is repeated, by the units of time in which they begin."""
+        self._name(values)
+        interval, units = self._count(every, values), dict[int, Token]()
+        for token, start in self.schedule.block:
+            first = self._count(start, values)
+            for unit in range(first, first + interval * self.m, interval) if interval else ():
+                if unit in units:
+                    self._wrong(f"{units[unit].kind.value} and {token.kind.value} begin in one unit of time, {unit}")
+                units[unit] = Token(token.kind, token.chunk or 0)
+        filled = all(token.kind is not PassKind.W for token, _ in self.schedule.block)
+        for unit in range(max(units, default=-1) + 1):
+            if unit in units:
+                yield (self._next(units[unit], {}, self.m),)
+            elif filled and self.open:
+                yield (self._next(Token(PassKind.W, None), {}, self.m),)
+        while filled and self.open:
+            yield (self._next(Token(PassKind.W, None), {}, self.m),)
 
     def _count(self, expression: Expression, values: Mapping[str, Number]) -> int:
         number = expression.value(values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,11 @@ def _chunks(table: Table, key: str) -> int | None:
 
 def _order(table: Table) -> dict[str, Any]:
     """In which order a device runs passes; each name of ``let`` may use those before it."""
-    if "phases" not in table.data:
+    if "block" in table.data:
+        for key in ("phases", "turn", "made_for"):
+            if key in table.data:
+                table.refuse(f"`{key}` does not go with `block`", key, help="leave one of them out")
+    elif "phases" not in table.data:
         help = 'add `[order]` with `phases = [{ times = "m", run = "F" }, ...]`'
         table.refuse("`phases` is missing", code=table.kind.missing, help=help)
     lets = tuple(table.table("let").data)
@@ -85,7 +89,19 @@ def _order(table: Table) -> dict[str, Any]:
         turn=lambda table, key: _number(_DEGREES)(table, key) if key in table.data else None,
         made_for=lambda table, key: _number(_DEGREES)(table, key) if key in table.data else None,
         phases=records(Phase, times=_number(COUNTS + lets), run=_run),
+        every=lambda table, key: _number(_DEGREES)(table, key) if "block" in table.data or key in table.data else None,
+        block=lambda table, key: tuple(_block(table.table(key), _number(COUNTS + lets))),
     )
+
+
+def _block(table: Table, number: Reader) -> Iterator[tuple[Token, Expression]]:
+    """In which unit of time a device runs each pass of the first micro-batch."""
+    for key in table.data:
+        token = _TOKEN.fullmatch(key)
+        if token is None:
+            table.refuse(f"`{key}` is no pass", key, help="write F, B, W or BW, and a chunk: `F0`")
+        else:
+            yield Token(PassKind(token[1]), int(token[2]) if token[2] else None), number(table, key)
 
 
 def _number(names: Collection[str]) -> Reader:

@@ -109,7 +109,9 @@ class Schedule:
 
     ``let``: names for numbers that phases use; each may use those before. ``turn``: how many micro-batches a chunk takes in a row before
     the next chunk has its turn. ``made_for``: the micro-batches that phases speak of; passes of those that a step does not have are left
-    out.
+    out. ``block``, in place of ``phases``: the unit of time in which a device runs each pass of the first micro-batch, that of the next one
+    being ``every`` units later (Qi et al. 2024, "Pipeline Parallelism with Controllable Memory"); what it says no W of, fills units that
+    are free.
     """
 
     name: str
@@ -118,7 +120,9 @@ class Schedule:
     source: str
     layout: StageLayout
     chunks: int | None
-    phases: tuple[Phase, ...]
+    phases: tuple[Phase, ...] = ()
+    block: tuple[tuple[Token, Expression], ...] = ()
+    every: Expression | None = None
     let: tuple[tuple[str, Expression], ...] = ()
     turn: Expression | None = None
     made_for: Expression | None = None
@@ -134,15 +138,18 @@ class Schedule:
     @property
     def split(self) -> bool:
         """Whether some backward is run in two passes, B and W."""
-        return any(token.kind is PassKind.W for token in self._tokens())
+        return PassKind.W in self.kinds
 
     @property
     def overlapped(self) -> bool:
         """Whether a forward and a backward of two micro-batches may run as one."""
         return any(len(slot) > 1 for phase in self.phases for slot in phase.run)
 
-    def _tokens(self) -> tuple[Token, ...]:
-        return tuple(token for phase in self.phases for slot in phase.run for token in slot)
+    @property
+    def kinds(self) -> frozenset[PassKind]:
+        """The kinds of passes that devices run."""
+        kinds = {token.kind for phase in self.phases for slot in phase.run for token in slot} | {token.kind for token, _ in self.block}
+        return frozenset(kinds | ({PassKind.W} if PassKind.B in kinds else set()))
 
     def counts(self, p: int, m: int, v: int | None = None) -> int:
         """The chunks on a device, after p, m and v were checked. Raises InputError (PP202) for what the schedule does not admit."""

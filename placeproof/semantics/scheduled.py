@@ -50,7 +50,7 @@ def problems(strategy: Strategy) -> Iterator[Diagnostic]:
 def _not_run(strategy: Strategy) -> tuple[Diagnostic, ...]:
     """Why a schedule of one's own gives no order at the numbers that a strategy says."""
     try:
-        if (at := numbers_of(strategy)) is not None:
+        if is_own(name_of(strategy)) and (at := numbers_of(strategy)) is not None:
             simulate(schedule_of(strategy), p=at.devices, m=at.batches, v=at.chunks)
     except InputError as error:
         return error.diagnostics
@@ -66,10 +66,10 @@ class Numbers(NamedTuple):
 
 
 def numbers_of(strategy: Strategy) -> Numbers | None:
-    """The numbers at which the order of a schedule of one's own is taken as it is; None where some are open, and of the catalogue's."""
+    """The numbers of a strategy's pipeline, None where some are open."""
     degree = next((a.degree for a in strategy.axes if a.splits.stages), None)
     fixed = strategy.schedule.microbatches
-    if not is_own(name_of(strategy)) or degree is None or not isinstance(fixed, int):
+    if degree is None or not isinstance(fixed, int):
         return None
     return Numbers(degree, fixed, chunks_of(strategy))
 

