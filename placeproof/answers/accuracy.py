@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from placeproof.answers import subject as subjects
 from placeproof.answers.answer import Answer
-from placeproof.answers.models import ModelRun, derived
+from placeproof.answers.models import Clock, ModelRun, derived, timed
 from placeproof.answers.numbers import Settings, degrees
+from placeproof.clusters import find as find_cluster
 from placeproof.core.diagnostics import Problems, refuse, suggestion
 from placeproof.cost.accuracy import Prediction
+from placeproof.cost.model.process import process_memory
 from placeproof.implementations import BlockImplementation, find
 from placeproof.report import accuracy as documents
 from placeproof.runs import MeasuredRun, RunSet, named
@@ -46,7 +48,9 @@ def accuracy(runs: str | RunSet, without: Collection[str] = ()) -> Accuracy:
             refuse("PP104", f"of `{of.name}` nothing is derived, so that nothing can be left out", help="leave `--without` out")
         return Accuracy(of=of, without=(), predictions=tuple(Prediction(run=run) for run in of.runs))
     run_by = _without(find(of.implementation), tuple(without))
-    return Accuracy(of=of, without=tuple(without), predictions=tuple(_prediction(of, run, run_by) for run in of.runs))
+    once = {(run.strategy, run.settings): _prediction(of, run, run_by) for run in of.runs}  # some were measured twice
+    predictions = tuple(replace(once[run.strategy, run.settings], run=run) for run in of.runs)
+    return Accuracy(of=of, without=tuple(without), predictions=predictions)
 
 
 def _without(run_by: BlockImplementation, without: tuple[str, ...]) -> BlockImplementation | None:
@@ -63,10 +67,18 @@ def _without(run_by: BlockImplementation, without: tuple[str, ...]) -> BlockImpl
 
 def _prediction(of: RunSet, run: MeasuredRun, run_by: BlockImplementation | None) -> Prediction:
     strategy = subjects.strategy(subjects.read(run.strategy))
+    clock = Clock(cluster=find_cluster(of.cluster)) if of.cluster else None
+    architecture = clock.cluster.device.architecture if clock is not None else ""
     settings = Settings(given=run.settings, precision=of.precision)
     numbers = settings.numbers(degrees=degrees(strategy.axes, strategy.schedule.microbatches))
-    d, rest = derived(subjects.model(of.model), strategy, ModelRun(run_by=run_by), numbers)
+    how = ModelRun(run_by=None if run_by is None else run_by.on(architecture), recompute=of.recompute or None)
+    d, rest = derived(subjects.model(of.model), strategy, how, numbers)
     peaks = {cost.stage.name: (peak, cost) for cost in d.costs if (peak := d.value(cost.peak, rest.values)) is not None}
     stage, (peak, cost) = max(peaks.items(), key=lambda item: item[1][0])
     moment = d.peak_moment(cost, rest.values)
-    return Prediction(run=run, tensors=peak, stage=stage, moment="" if moment is None else moment.words)
+    process = None
+    if clock is not None:
+        _, step = timed(d, rest, clock)
+        assert step is not None
+        process = process_memory(step, cost).usual
+    return Prediction(run=run, tensors=peak, process=process, stage=stage, moment="" if moment is None else moment.words)

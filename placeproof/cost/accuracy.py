@@ -10,13 +10,19 @@ from placeproof.runs import MeasuredRun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What is derived for a measured run: the most bytes of tensors of a device of its fullest ``stage``, and the ``moment`` of it; None
-    where nobody says how it was run."""
+    """What is derived for a measured run: the most bytes of tensors of a device of its fullest ``stage``, what a driver usually
+    shows of the ``process``, and the ``moment`` of the stage; None where nobody says how it was run."""
 
     run: MeasuredRun
     tensors: Fraction | None = None
+    process: Fraction | None = None
     stage: str = ""
     moment: str = ""
+
+    @property
+    def process_error(self) -> Fraction | None:
+        """Of what a driver shows, as a share of what was measured."""
+        return None if self.run.process is None or self.process is None else self.process / self.run.process - 1
 
     @property
     def error(self) -> Fraction | None:

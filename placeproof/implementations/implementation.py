@@ -26,7 +26,9 @@ class Difference:
     ``again``: values that a kernel makes again where it reads them, so that nobody keeps them. ``one_tensor``: values that are written one
     over the other. ``gradients``: weights whose gradient is a tensor of its own before it is added to what the step keeps. ``dummies``:
     blocks for whose matrices a gradient lies beside that nobody writes to, one for each distinct shape; matrices that multiply the same
-    value are one. ``workspace``: bytes that lie beside all the time, by the architecture of a device, ``other`` for any other one.
+    value are one. ``flat_gradients``: whether the gradients that a device updates are copied into one tensor, as wide; ``bucket``: elements
+    of gradients that are copied into one tensor to be reduced. ``workspace``: bytes that lie beside all the time, by the architecture of a
+    device, ``other`` for any other one.
     """
 
     name: str
@@ -36,6 +38,8 @@ class Difference:
     one_tensor: tuple[str, ...] = ()
     gradients: tuple[str, ...] = ()
     dummies: tuple[str, ...] = ()
+    flat_gradients: bool = False
+    bucket: int = 0
     workspace: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
@@ -75,6 +79,16 @@ class BlockImplementation:
     def dummies(self) -> frozenset[str]:
         """Blocks for whose matrices a gradient lies beside."""
         return frozenset(block for one in self.differences for block in one.dummies)
+
+    @property
+    def flat_gradients(self) -> bool:
+        """Whether the gradients that a device updates are copied into one tensor."""
+        return any(one.flat_gradients for one in self.differences)
+
+    @property
+    def bucket(self) -> int:
+        """Elements of gradients that are copied into one tensor to be reduced."""
+        return sum(one.bucket for one in self.differences)
 
     @property
     def workspace(self) -> int:

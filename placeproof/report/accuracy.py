@@ -22,30 +22,47 @@ def _sections(of: RunSet, predictions: Sequence[Prediction], without: Sequence[s
     left = f", without {', '.join(without)}" if without else ""
     how = f", as {of.implementation} runs them{left}" if of.implementation else ""
     yield section(f"{of.name}: {of.title}{how}", Lines([f"source: {of.source}"]))
+    process = any(one.run.process is not None for one in predictions)
+    of_what = "process" if process else "tensors"
     rows = [
         (
             one.run.strategy or one.run.name,
             *_changed(one.run.settings),
-            _gib(one.run.tensors),
-            _gib(one.tensors),
-            _share(one.error),
-            _share(_more(one)),
+            _gib(getattr(one.run, of_what)),
+            _gib(getattr(one, of_what)),
+            _share(one.process_error if process else one.error),
+            *([] if process else [_share(_more(one))]),
         )
         for one in predictions
     ]
-    head = ("strategy", "s", "measured", "derived", "error", "reserved")
-    notes = ["GiB of tensors of a device of the fullest stage; reserved: what the allocator had beyond the measured ones"]
-    if errors := [abs(one.error) for one in predictions if one.error is not None]:
+    names = [text.partition("=")[0] for text in _told(predictions[0].run.settings)]
+    head = ("strategy", *names, "measured", "derived", "error", *([] if process else ["reserved"]))
+    notes = [_MEASURE[of_what]]
+    if errors := [abs(e) for one in predictions if (e := one.process_error if process else one.error) is not None]:
         notes.append(f"errors: {_share(sum(errors, Fraction(0)) / len(errors))} on average, at most {_share(max(errors))}")
     if more := [share for one in predictions if (share := _more(one)) is not None]:
         notes.append(f"reserved: from {_share(min(more))} to {_share(max(more))}")
-    yield section("the most that tensors take", Table(rows, head, range(1, len(head))), Notes(notes))
+    title = "what a driver shows at most" if process else "the most that tensors take"
+    yield section(title, Table(rows, head, range(1, len(head))), Notes(notes))
     moments = dict.fromkeys(one.moment for one in predictions if one.moment)
     yield from [section("where that is", Lines(list(moments)))] if moments else []
 
 
-def _changed(settings: tuple[str, ...]) -> list[str]:
-    return [text.partition("=")[2] for text in settings if text.startswith("s=")] or [""]
+#: What rows are about -> what their numbers are.
+_MEASURE = {
+    "tensors": "GiB of tensors of a device of the fullest stage; reserved: what the allocator had beyond the measured ones",
+    "process": "GiB of the fullest stage; derived: tensors, the median of what allocators reserved, a context, communicators",
+}
+#: Symbols by which runs of a set differ.
+_SHOWN = ("s", "h", "b")
+
+
+def _told(settings: Sequence[str]) -> list[str]:
+    return [text for text in settings if text.partition("=")[0] in _SHOWN]
+
+
+def _changed(settings: Sequence[str]) -> list[str]:
+    return [text.partition("=")[2] for text in _told(settings)]
 
 
 def _more(one: Prediction) -> Fraction | None:
@@ -72,6 +89,7 @@ def _data(of: RunSet, predictions: Sequence[Prediction], without: Sequence[str])
                 "name": one.run.name,
                 "strategy": one.run.strategy or None,
                 "settings": list(one.run.settings),
+                "process": {"measured": one.run.process, "derived": one.process, "error": one.process_error},
                 "tensors": {"measured": one.run.tensors, "derived": one.tensors, "error": one.error},
                 "reserved": one.run.reserved,
                 "stage": one.stage or None,

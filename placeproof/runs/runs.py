@@ -10,6 +10,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from placeproof.core import files
@@ -25,13 +26,15 @@ GIB = 2**30
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
     """A run: its strategy, empty where nobody says, ``settings`` as ``--set`` takes them, and what was measured: ``tensors``, the most
-    bytes of tensors of a device, and ``reserved``, what the allocator had then; None where nobody says."""
+    bytes of tensors of a device, ``reserved``, what the allocator had then, and ``process``, what a driver shows. None where nobody says.
+    """
 
     name: str
     strategy: str
     settings: tuple[str, ...]
     tensors: Fraction | None
     reserved: Fraction | None
+    process: Fraction | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +42,8 @@ class RunSet:
     """Runs of one publication, of one model, implementation and kind of device; empty where these are not told.
 
     ``digit``: bytes of the last digit that is printed. ``within``: the largest error of what is derived for tensors, rounded up; a test
-    holds it. 0 where nothing is derived.
+    holds it, and likewise ``process_within``. 0 where nothing is derived. ``cluster``: that of the devices, for what a driver shows;
+    ``recompute``: what was computed again.
     """
 
     name: str
@@ -51,6 +55,9 @@ class RunSet:
     precision: str
     digit: Fraction
     within: Fraction
+    process_within: Fraction
+    cluster: str
+    recompute: str
     runs: tuple[MeasuredRun, ...]
 
 
@@ -61,10 +68,11 @@ def run_sets() -> tuple[RunSet, ...]:
 
 
 @cache
-def reserved() -> tuple[Fraction, Fraction, int]:
-    """What an allocator had reserved beyond tensors, as a share of them: the least and the most of all runs, and how many these are."""
+def reserved() -> tuple[Fraction, Fraction, Fraction, int]:
+    """What an allocator had reserved beyond tensors, as a share of them: the least, the median and the most of all runs, and how many these
+    are."""
     shares = [r.reserved / r.tensors - 1 for one in run_sets() for r in one.runs if r.reserved is not None and r.tensors is not None]
-    return min(shares), max(shares), len(shares)
+    return min(shares), median(shares), max(shares), len(shares)
 
 
 def like(implementation: str) -> tuple[RunSet, ...]:
@@ -83,10 +91,11 @@ def named(name: str) -> RunSet:
 def _read(table: Table) -> RunSet:
     said = table.fields(
         **dict.fromkeys(("name", "title", "source", "device"), Table.required),
-        **dict.fromkeys(("model", "implementation", "precision"), Table.text),
+        **dict.fromkeys(("model", "implementation", "precision", "cluster", "recompute"), Table.text),
         settings=Table.texts,
         digit=_gib,
         within=_share,
+        process_within=_share,
         run=lambda table, key: table.rows(key),
     )
     settings = said.pop("settings")
@@ -95,7 +104,7 @@ def _read(table: Table) -> RunSet:
 
 
 def _run(row: Table, settings: tuple[str, ...]) -> MeasuredRun:
-    said = row.fields(name=Table.required, strategy=Table.text, settings=Table.texts, tensors=_gib, reserved=_gib)
+    said = row.fields(name=Table.required, strategy=Table.text, settings=Table.texts, tensors=_gib, reserved=_gib, process=_gib)
     return MeasuredRun(**{**said, "settings": settings + said["settings"]})
 
 

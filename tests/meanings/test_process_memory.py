@@ -29,7 +29,7 @@ def memory(of: StepSeconds) -> ProcessMemory:
 def test_the_parts_are_what_they_say() -> None:
     """Tensors, what an allocator had reserved on measured runs, a context, and the buffers of each communicator: along tp, and along dp."""
     found = memory(step("zero1(2) * tp(4)"))
-    low, high, _ = reserved()
+    low, median, high, _ = reserved()
     assert found.allocator is not None
     assert found.libraries is not None
     assert (found.allocator.least, found.allocator.most) == (found.tensors * (1 + low), found.tensors * (1 + high))
@@ -37,6 +37,7 @@ def test_the_parts_are_what_they_say() -> None:
     assert found.libraries.most == CONTEXT.most + 2 * COMMUNICATOR.most
     assert found.process.most == found.allocator.most * (1 + AS_PROGRAMS_SAY) + found.libraries.most
     assert found.process.least == found.tensors * (1 - AS_PROGRAMS_SAY)
+    assert found.usual == found.tensors * (1 + median) + found.libraries.most
     assert found.capacity == 81559 * 2**20
 
 

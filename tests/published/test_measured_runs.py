@@ -18,6 +18,7 @@ from placeproof.clusters import cluster
 from placeproof.core.diagnostics import InputError
 from placeproof.implementations import find, names
 from placeproof.runs import GIB, like, named, reserved, run_sets
+from tests.helpers.samples import NIGHTLY
 
 DATA = Path(__file__).parent.parent / "data" / "measured" / "b200_steps.csv"
 
@@ -50,7 +51,8 @@ def test_reserved_memory_is_that_of_the_collection() -> None:
     ]
     assert [(run.tensors, run.reserved) for run in named("mist-l4").runs] == pairs
     every = [run.reserved / run.tensors - 1 for one in run_sets() for run in one.runs if run.reserved and run.tensors]
-    assert reserved() == (min(every), max(every), len(every))
+    assert reserved() == (min(every), sorted(every)[12] / 2 + sorted(every)[13] / 2, max(every), len(every))
+    assert len(every) == 26
     assert accuracy("mist-l4").predictions[0].error is None
     with pytest.raises(InputError):
         accuracy("mist-l4", ["swiglu"])
@@ -83,11 +85,37 @@ def test_steps_are_timed_by_what_kernels_reach() -> None:
 @pytest.mark.parametrize("name", [one.name for one in run_sets() if one.implementation])
 def test_every_run_is_within_what_is_said(name: str) -> None:
     """And what is said is no looser than it has to be."""
-    found = accuracy(name)
-    errors = [abs(one.error) for one in found.predictions if one.error is not None]
-    assert len(errors) == len(found.of.runs)
-    assert found.of.within / 2 < max(errors) <= found.of.within
-    assert sum(errors) / len(errors) < Fraction(6, 1000)
+    of = named(name)
+    if of.process_within:  # by day the ones that are furthest off, and one of each kind
+        of = of if NIGHTLY else replace(of, runs=tuple(of.runs[i] for i in (0, 5, 6, 12, 15)))
+        errors = [abs(one.process_error) for one in accuracy(of).predictions if one.process_error is not None]
+        assert of.process_within - Fraction(2, 1000) < max(errors) <= of.process_within
+        assert sum(errors) / len(errors) < Fraction(5, 100)
+    else:
+        errors = [abs(one.error) for one in accuracy(of).predictions if one.error is not None]
+        assert of.within / 2 < max(errors) <= of.within
+        assert sum(errors) / len(errors) < Fraction(6, 1000)
+    assert len(errors) == len(of.runs)
+
+
+def test_rows_of_bloom_are_those_that_were_published() -> None:
+    rows = [r for r in json.loads(DATA.with_name("memory.json").read_text(encoding="utf-8")) if r["id"].startswith("bloom-mem-")]
+    for run, row in zip(named("bloom").runs, rows, strict=True):
+        said, sizes = row["inputs"], dict(text.split("=") for text in run.settings)
+        assert run.process == row["value"] * GIB
+        assert (int(sizes["h"]), int(sizes["b"])) == (said["hidden"], said["MBS"])
+        assert int(sizes["m"]) == said["GBS"] // said["DP"] // said["MBS"]
+        for axis, degree in (("zero1", said["DP"]), ("tp", said["TP"]), ("pp", said["PP"])):
+            assert (f"{axis}({degree})" in run.strategy) == (degree > 1)
+
+
+def test_each_difference_of_bloom_is_needed() -> None:
+    """Without it some run is further off; the table's gradient and the workspace are too small to decide here."""
+    of = replace(named("bloom"), runs=named("bloom").runs[5:6])
+    for difference in find(of.implementation).differences:
+        (one,) = accuracy(of, [difference.name]).predictions
+        assert one.process_error is not None
+        assert (abs(one.process_error) > of.process_within) == (difference.name not in ("table", "workspaces")), difference.name
 
 
 def test_each_difference_is_needed() -> None:

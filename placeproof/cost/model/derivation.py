@@ -26,7 +26,7 @@ from placeproof.cost.model.compiled import compiled
 from placeproof.cost.model.directions import iterated
 from placeproof.cost.model.parts import DeviceSegment, Sizing, parts
 from placeproof.cost.model.recomputation import Recompute, chosen, extent, of_layers, words
-from placeproof.cost.model.running import PassMoment, computed_again, dummy_gradients, pass_moments
+from placeproof.cost.model.running import PassMoment, beside, computed_again, pass_moments
 from placeproof.cost.model.stages import Stage, require_something
 from placeproof.cost.model.step import StepCosts
 from placeproof.cost.model.traffic import ParameterShare, Transfer, sent_of_activations, synchronised
@@ -318,7 +318,7 @@ def _cost(
         at_once=at_once,
         working=computed_again(stage, at, put_off) if run_by is None else sympy.Max(*(one.bytes for one in moments), evaluate=False),
         moments=moments,
-        beside=sympy.Integer(0) if run_by is None else dummy_gradients(stage, at, run_by, linked.values) + run_by.workspace,
+        beside=sympy.Integer(0) if run_by is None else beside(stage, at, run_by, linked.values, states["optimizer"]),
         transient=passing(shares, "transient"),
         updating=passing(shares, "update"),
         offloaded=offloaded,

@@ -50,7 +50,8 @@ class ProcessMemory:
 
     ``tensors``: their peak, which may be off by the share ``error``. ``allocator``: with what is reserved; ``libraries``: a context, and
     the buffers of so many ``communicators``; both None where a device is none of NVIDIA's. ``capacity``: what the device has.
-    ``kept_free``: what everything but tensors is said to need, in place of these ranges.
+    ``kept_free``: what everything but tensors is said to need, in place of these ranges. ``usual``: what a driver usually shows: with the
+    median of what was reserved, and with libraries at their most; None where a device is none of NVIDIA's.
     """
 
     tensors: Fraction
@@ -60,6 +61,7 @@ class ProcessMemory:
     communicators: int
     capacity: Fraction
     kept_free: Fraction | None = None
+    usual: Fraction | None = None
 
     @property
     def process(self) -> Range:
@@ -83,7 +85,7 @@ class ProcessMemory:
 def process_memory(step: StepTime, cost: StageCost) -> ProcessMemory:
     """What a device of a stage shows on the step's cluster."""
     device, tensors = step.price.cluster.device, step.price.amount(cost.peak)
-    low, high, count = reserved()
+    low, usual, high, count = reserved()
     communicators = len({sent.axes for sent in cost.sent if step.price.timed(sent).group.degree > 1})
     least, most = (context + communicators * buffers for context, buffers in zip(_ends(CONTEXT), _ends(COMMUNICATOR), strict=True))
     allocator = Range(least=tensors * (1 + low), most=tensors * (1 + high), source=f"what was reserved on {count} measured runs")
@@ -97,6 +99,7 @@ def process_memory(step: StepTime, cost: StageCost) -> ProcessMemory:
         communicators=communicators,
         capacity=device.capacity,
         kept_free=step.reserve,
+        usual=tensors * (1 + usual) + most if of_nvidia else None,
     )
 
 

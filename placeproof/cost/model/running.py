@@ -114,6 +114,20 @@ def _gradients(part: DeviceSegment, at: Sizing, run_by: BlockImplementation) -> 
     return sympy.Add(*(row.elements for row in rows)) * symbol("b_theta")
 
 
+def beside(stage: Stage, at: Sizing, run_by: BlockImplementation, values: Mapping[str, Amount], optimizer: sympy.Expr) -> sympy.Expr:
+    """Bytes that an implementation has beside model states and activations all the time. ``optimizer``: bytes of optimizer state."""
+    copied = owned(optimizer) if run_by.flat_gradients else 0
+    return dummy_gradients(stage, at, run_by, values) + (copied + run_by.bucket) * symbol("b_g") + run_by.workspace
+
+
+def owned(optimizer: sympy.Expr) -> sympy.Expr:
+    """Elements that a device holds optimizer state for, of the bytes of that state."""
+    import sympy
+
+    one, none = sympy.Integer(1), sympy.Integer(0)
+    return sympy.sympify(optimizer).xreplace({symbol("b_omega"): one, symbol("b_master"): one, symbol("b_nu"): none, symbol("b_pre"): none})
+
+
 def dummy_gradients(stage: Stage, at: Sizing, run_by: BlockImplementation, values: Mapping[str, Amount]) -> sympy.Expr:
     """Bytes of gradients that nobody writes to: one for each distinct shape of a matrix. ``values``: sizes that are known."""
     import sympy

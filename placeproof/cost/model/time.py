@@ -24,6 +24,7 @@ from placeproof.core.symbols import info, symbol
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.derivation import ModelDerivation, StageCost, derive_linked, stage_kernels
 from placeproof.cost.model.prices import Exact, Symbols, layout
+from placeproof.cost.model.running import owned
 from placeproof.cost.model.traffic import Transfer
 from placeproof.cost.values import how_to_set
 from placeproof.schedules import Times, Timetable, formula, is_own, load, simulate
@@ -169,11 +170,8 @@ def updated(cost: StageCost) -> Amount:
 
     That part is what it holds optimizer state for; nothing where the optimizer is on the host.
     """
-    import sympy
-
-    optimizer = sympy.sympify(cost.states["optimizer"])
-    one, none = sympy.Integer(1), sympy.Integer(0)
-    mine = optimizer.xreplace({symbol("b_omega"): one, symbol("b_master"): one, symbol("b_nu"): none, symbol("b_pre"): none})
+    optimizer = cost.states["optimizer"]
+    mine = owned(optimizer)
     passes = 2 * symbol("b_theta") + symbol("b_g")
     return mine * passes + 2 * optimizer if optimizer.has(symbol("b_master"), symbol("b_pre")) else mine * (passes + 2 * symbol("b_omega"))
 
