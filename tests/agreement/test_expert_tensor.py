@@ -213,3 +213,10 @@ def test_an_axis_takes_one_of_each(text: str, message: str) -> None:
         parse_strategy(text)
     (found,) = refused.value.diagnostics
     assert message in found.message
+
+
+def test_sums_over_different_devices_are_told_apart() -> None:
+    """Of norms and the router over all devices of tensor parallelism, of slices of experts over those that have the same ones."""
+    (cost,) = derive_model(load("mixtral-8x7b"), parse_strategy(COPIED)).costs
+    sums = {one.about: one.axes for one in cost.sent if one.about.startswith("gradients of")}
+    assert sums == {"gradients of norms": ("dtp", "etp", "tp"), "gradients of experts": ("dtp",)}

@@ -322,11 +322,11 @@ def _summed(stage: Stage, summed: Sequence[tuple[ParameterShare, StateMessage]])
         return
     first = summed[0][1]
     each = bool(first.loops)  # as it is produced, in every pass
-    of = "adapters" if ADAPTER_SUMS in first.groups else "norms"
+    of = {("adapters" if ADAPTER_SUMS in m.groups else "norms") if not share.costs.experts else "experts" for share, m in summed}
     yield Transfer(
         kind=first.kind,
         axes=first.axes,
-        about=f"gradients of {of}" if len({id(share) for share, _ in summed}) == 1 else f"gradients of {of} and experts",
+        about=f"gradients of {' and '.join(sorted(of, key=lambda name: name == 'experts'))}",
         phase="backward",
         size=size,
         bytes=sympy.Add(*(share.of_sums(m.bytes) * m.count / first.count for share, m in summed)),
