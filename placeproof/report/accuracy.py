@@ -24,19 +24,19 @@ def _sections(of: RunSet, predictions: Sequence[Prediction], without: Sequence[s
     yield section(f"{of.name}: {of.title}{how}", Lines([f"source: {of.source}"]))
     process = any(one.run.process is not None for one in predictions)
     of_what = "process" if process else "tensors"
+    settings = _settings(predictions)
     rows = [
         (
             one.run.strategy or one.run.name,
-            *_changed(one.run.settings),
+            *(values[number] for values in settings.values()),
             _gib(getattr(one.run, of_what)),
             _gib(getattr(one, of_what)),
             _share(one.process_error if process else one.error),
             *([] if process else [_share(_more(one))]),
         )
-        for one in predictions
+        for number, one in enumerate(predictions)
     ]
-    names = [text.partition("=")[0] for text in _told(predictions[0].run.settings)]
-    head = ("strategy", *names, "measured", "derived", "error", *([] if process else ["reserved"]))
+    head = ("strategy", *settings, "measured", "derived", "error", *([] if process else ["reserved"]))
     notes = [_MEASURE[of_what]]
     if errors := [abs(e) for one in predictions if (e := one.process_error if process else one.error) is not None]:
         notes.append(f"errors: {_share(sum(errors, Fraction(0)) / len(errors))} on average, at most {_share(max(errors))}")
@@ -53,16 +53,13 @@ _MEASURE = {
     "tensors": "GiB of tensors of a device of the fullest stage; reserved: what the allocator had beyond the measured ones",
     "process": "GiB of the fullest stage; derived: tensors, the median of what allocators reserved, a context, communicators",
 }
-#: Symbols by which runs of a set differ.
-_SHOWN = ("s", "h", "b")
 
 
-def _told(settings: Sequence[str]) -> list[str]:
-    return [text for text in settings if text.partition("=")[0] in _SHOWN]
-
-
-def _changed(settings: Sequence[str]) -> list[str]:
-    return [text.partition("=")[2] for text in _told(settings)]
+def _settings(predictions: Sequence[Prediction]) -> dict[str, list[str]]:
+    """The sizes in which runs differ, by their symbols."""
+    each = [dict(text.split("=", 1) for text in one.run.settings) for one in predictions]
+    values = {name: [one.get(name, "") for one in each] for name in ("s", "h", "b")}
+    return {name: found for name, found in values.items() if len(set(found)) > 1}
 
 
 def _more(one: Prediction) -> Fraction | None:
