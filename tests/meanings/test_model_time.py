@@ -109,7 +109,7 @@ def test_the_closed_form_is_the_number(
     assert evaluate(form, {**d.values, **put, **on(c, d)}) == exact.seconds
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(st.sampled_from(SUBJECTS), st.sampled_from(OVERLAPS), st.lists(st.sampled_from([1, 2]), min_size=4, max_size=4), st.integers(1, 9))
 def test_the_closed_form_by_kernels_is_the_number(subject: str, overlap: Overlap, degrees: list[int], kernel: int) -> None:
     """The same, where the cluster says what kernels reach; with long kernels a pass is their launches."""
