@@ -122,8 +122,8 @@ _TENSOR = ("tp", "sp")
 class Sharing:
     """Over which devices experts lie. ``axes``: of tensor and context parallelism, all of their devices; ``rest``: so many data-parallel
     ones, the axis ep. ``tensor``: the axes of tensor parallelism with their degrees, where experts lie otherwise on each; ``split``: that
-    over which alone they are split, where it has to be said. ``elsewhere``: the system takes devices of another parallelism for them.
-    ``complaint``: why no strategy says it, and a remedy.
+    over which alone they are split, or `whole`, where it has to be said. ``elsewhere``: the system takes devices of another parallelism for
+    them. ``complaint``: why no strategy says it, and a remedy.
     """
 
     axes: tuple[str, ...] = ()
@@ -166,8 +166,8 @@ def sharing(experts: int, devices: int | None, *, tensor: int = 1, context: int 
 def sharing_beside_slices(
     experts: int, devices: int | None, *, tensor: int, split: int, context: int = 1, sequence: bool = True
 ) -> Sharing:
-    """Over whose devices experts lie where each is split over ``split`` of the ``tensor`` devices of tensor parallelism, a part of them,
-    and a system takes the others first; else as :func:`sharing` has it.
+    """Over whose devices experts lie where each is split over ``split`` of the ``tensor`` devices of tensor parallelism, not all of them,
+    and a system takes the others first; else as :func:`sharing` has it. With 1 each expert is whole.
 
     The axis `etp` has slices of an expert. Of the others those of `tp` have other experts, and those of `dtp` the same ones. Where the
     others are neither a part nor a multiple of what the experts lie over, these are taken out of the data-parallel devices. So they are
@@ -182,7 +182,7 @@ def sharing_beside_slices(
     return replace(
         lies,
         tensor=tuple((axis, degree) for axis, degree in degrees.items() if degree > 1),
-        split="etp" if apart < others else None,
+        split=None if apart == others else "etp" if split > 1 else "whole",
         elsewhere=lies.rest > 1 and (context > 1 or apart < others),
     )
 

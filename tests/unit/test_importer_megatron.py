@@ -224,9 +224,8 @@ SLICES = "tp(2, tp=etp) * tp(tp=2) * sp(2, tp=etp) * sp(tp=2) * "
             FOUR + EXPERTS + f"1 {SPLIT}2", 8,
             "ddp(dp=2) * tp(2, tp=dtp) * tp(2, tp=etp) * sp(2, tp=dtp) * sp(2, tp=etp) * ep(ep=1, experts=etp)",
         ),
-        (
-            TENSOR.replace("2", "8") + EXPERTS + f"2 {SPLIT}8", 16, "tp(tp=8) * sp(tp=8) * ep(ep=2)",
-        ),
+        (TENSOR.replace("2", "8") + EXPERTS + f"2 {SPLIT}8", 16, "tp(tp=8) * sp(tp=8) * ep(ep=2)"),
+        (FOUR + EXPERTS + f"2 {SPLIT}1", 4, "tp(2, tp=dtp) * tp(tp=2) * sp(2, tp=dtp) * sp(tp=2) * ep(ep=tp, experts=whole)"),
     ],
 )  # fmt: skip
 def test_experts_may_be_split_over_a_part_of_tensor_parallelism(text: str, world: int | None, expression: str) -> None:
@@ -236,7 +235,8 @@ def test_experts_may_be_split_over_a_part_of_tensor_parallelism(text: str, world
 
 
 @pytest.mark.parametrize(
-    ("tp", "etp", "ep", "world"), [(4, 2, 2, 8), (4, 2, 4, 16), (8, 2, 2, 16), (8, 2, 4, 16), (8, 4, 4, 32), (4, 2, 1, 8), (8, 2, 1, 8)]
+    ("tp", "etp", "ep", "world"),
+    [(4, 2, 2, 8), (4, 2, 4, 16), (8, 2, 2, 16), (8, 2, 4, 16), (8, 4, 4, 32), (4, 2, 1, 8), (8, 2, 1, 8), (4, 1, 2, 4)],
 )
 def test_devices_that_share_slices_are_those_of_megatron(tp: int, etp: int, ep: int, world: int) -> None:
     """Megatron numbers the same devices twice, tensor parallelism first: by tp, dp, and by etp, ep, and the copies that are left. Devices
@@ -276,7 +276,7 @@ def test_a_file_with_experts_is_proved_and_derived_for_its_model(capsys: pytest.
     ("text", "world", "message"),
     [
         (EXPERTS + "2 --context-parallel-size 4", 4, "do not divide 1 data-parallel ones: they are those of context parallelism too"),
-        (FOUR + EXPERTS + "2 --expert-tensor-parallel-size 1", 4, "those of tensor parallelism too"),
+        (FOUR + EXPERTS + "8 --expert-tensor-parallel-size 1 --context-parallel-size 4", 16, "those of tensor and context parallelism too"),
         (
             TENSOR + EXPERTS + "4 --expert-tensor-parallel-size 1 --context-parallel-size 4",
             8,
@@ -429,6 +429,14 @@ def test_assumptions(text: str, without: list[str]) -> None:
         (TENSOR + EXPERTS + "4 --expert-tensor-parallel-size 2", "expert_tensor_parallel_size", Role.READ, "as other matrices"),
         (FOUR + EXPERTS + "4 --expert-tensor-parallel-size 2", "expert_tensor_parallel_size", Role.READ, "the others have other experts"),
         (FOUR + EXPERTS + "1 --expert-tensor-parallel-size 2", "expert_tensor_parallel_size", Role.READ, "2 have the same slices"),
+        (
+            FOUR + SHARDED + EXPERTS + "2 --context-parallel-size 2 --expert-tensor-parallel-size 1",
+            "expert_tensor_parallel_size", Role.NOT_MODELLED, "the axis dtp, and Megatron shards over them",
+        ),
+        (
+            FOUR + EXPERTS + "2 --context-parallel-size 2 --expert-tensor-parallel-size 1",
+            "expert_tensor_parallel_size", Role.READ, "have the same ones, the axis dtp",
+        ),
         (
             FOUR + SHARDED + EXPERTS + "1 --expert-tensor-parallel-size 2",
             "expert_tensor_parallel_size", Role.NOT_MODELLED, "1/2 of what is counted",

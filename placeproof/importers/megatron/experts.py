@@ -24,7 +24,10 @@ def shared(known: Known) -> Sharing:
     context, tensor, split = known["cp"] if tokens else 1, known["tp"], known.reader.get(_TENSOR)
     if known.reader.get("num_experts") and 1 < (split or tensor) < tensor and tensor % split == 0:
         return sharing_beside_slices(known["ep"], known.get("dp"), tensor=tensor, split=split, context=context, sequence=sequence)
-    return sharing(known["ep"], known.get("dp"), tensor=tensor, context=context, whole=whole, sequence=sequence)
+    lies = sharing(known["ep"], known.get("dp"), tensor=tensor, context=context, whole=whole, sequence=sequence)
+    if lies.complaint and whole and sequence and tensor % known["ep"] == 0:  # data-parallel devices do not suffice, and a part of these do
+        return sharing_beside_slices(known["ep"], known.get("dp"), tensor=tensor, split=1)
+    return lies
 
 
 def check_split(known: Known, lies: Sharing) -> None:
@@ -37,7 +40,7 @@ def check_split(known: Known, lies: Sharing) -> None:
         message = f"experts are split over {tensor} devices, which are no equal part of the {tp} of other matrices: no strategy says that"
         reader.refuse(_TENSOR, message, f"take a divisor of {tp}; with 1 each expert is whole")
     elif lies.tensor and reader.get(_SAVED):
-        message = f"saved activations in parts over {tp} devices, of which {tensor} split an expert: that is not lowered"
+        message = f"saved activations in parts over {tp} devices, to which experts lie in several ways: that is not lowered"
         reader.refuse(_SAVED, message, "leave it out")
     elif lies.complaint:
         reader.refuse(_DEVICES, *lies.complaint)

@@ -124,7 +124,7 @@ def _size(known: Known, world: int | None) -> None:
     lies = shared(known)
     known.put("copies", dp and max(dp // lies.rest, 1))
     known.put("apart", "tp" in lies.axes)
-    known.put("in_slices", bool(lies.tensor))
+    known.put("in_slices", "etp" in dict(lies.tensor))
     known.put("alike", dict(lies.tensor).get("dtp", 1))
     kinds = known["balancing"]
     evened = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind != "none"]
