@@ -15,6 +15,7 @@ from placeproof.core.diagnostics import Problems, refuse
 from placeproof.schedules.catalogue import load
 from placeproof.schedules.expression import Number, read
 from placeproof.schedules.order import slots
+from placeproof.schedules.repeated import step_of_many
 from placeproof.schedules.schedule import COUNTS, QUANTITIES, TIMES, Form, Schedule
 from placeproof.schedules.simulation import UNIT, Times, simulate
 from placeproof.schedules.timetable import Bubble, kept_at_most, shares
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 #: Devices compute equally long where nothing overlaps; of two copies of the model a micro-batch passes through one.
 _BUSY = {copies: Form(what="busy", form=read(f"m * v / {copies} * (T_F + T_B + T_W)", (*COUNTS, *TIMES))) for copies in (1, 2)}
+
+
+#: Forward passes of all devices of which a step is not simulated as a whole, if devices repeat themselves in it.
+MANY = 10_000
 
 
 def form(schedule: Schedule | str, what: str) -> Form | None:
@@ -84,8 +89,12 @@ def bubble(schedule: Schedule | str, *, p: int, m: int, v: int | None = None, ti
 
 def step(schedule: Schedule | str, *, p: int, m: int, v: int | None = None, times: Times | Sequence[Times] = UNIT) -> Fraction:
     """How long a step takes, in the unit of the times: from the first pass to the end of the last one. Raises as :func:`bubble`."""
-    spent = _idle_and_busy(_schedule(schedule), p, m, v, times)
-    return spent[0] + spent[1] if spent else simulate(_schedule(schedule), p=p, m=m, v=v, times=times).step
+    known = _schedule(schedule)
+    spent = _idle_and_busy(known, p, m, v, times)
+    if spent:
+        return spent[0] + spent[1]
+    repeated = step_of_many(known, p=p, m=m, v=v, times=times) if p * m * known.counts(p, m, v) > MANY else None
+    return simulate(known, p=p, m=m, v=v, times=times).step if repeated is None else repeated
 
 
 def _idle_and_busy(schedule: Schedule, p: int, m: int, v: int | None, times: Times | Sequence[Times]) -> tuple[Fraction, Fraction] | None:

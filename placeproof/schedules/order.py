@@ -43,7 +43,7 @@ def slots(schedule: Schedule, p: int, m: int, v: int | None = None) -> tuple[Ord
     if p * m * chunks > MOST:
         message = f"{m:,} micro-batches on {p:,} devices are {p * m * chunks:,} forward passes, and at most {MOST:,} are put in order"
         refuse("PP202", message, help="take fewer micro-batches")
-    every = tuple(tuple(_Device(schedule, p, m, chunks, d).slots()) for d in range(p))
+    every = tuple(tuple(DeviceOrder(schedule, p, m, chunks, d).slots()) for d in range(p))
     _check(schedule, p, m, chunks, every)
     return every
 
@@ -54,7 +54,7 @@ def orders(schedule: Schedule, p: int, m: int, v: int | None = None) -> tuple[tu
 
 
 @dataclass(slots=True)
-class _Device:
+class DeviceOrder:
     """One device while its order is written down: which micro-batch is next, and whose weight gradients are still to come."""
 
     schedule: Schedule
@@ -66,23 +66,29 @@ class _Device:
     open: deque[tuple[int, int]] = field(default_factory=deque)
 
     def slots(self) -> Iterator[Slot]:
-        schedule = self.schedule
-        values: dict[str, Number] = {"p": self.p, "m": self.m, "v": self.v, "d": self.d}
-        if schedule.every is not None:
-            yield from self._in_time(schedule.every, values)
+        """What the device runs. Raises InputError (PP112)."""
+        if self.schedule.every is not None:
+            yield from self._in_time(self.schedule.every, {"p": self.p, "m": self.m, "v": self.v, "d": self.d})
             return
-        made_for = self.m if schedule.made_for is None else self._count(schedule.made_for, values)
-        values["m"] = made_for
-        turn = made_for if schedule.turn is None else self._count(schedule.turn, values)
-        turns = {forward: self._turns(made_for // schedule.copies, turn, forward) for forward in (True, False)}
-        self._name(values)
-        for phase in schedule.phases:
-            for _ in range(self._count(phase.times, values)):
+        made_for, turn, repeated = self.counts()
+        turns = {forward: self._turns(made_for // self.schedule.copies, turn, forward) for forward in (True, False)}
+        for phase, times in zip(self.schedule.phases, repeated, strict=True):
+            for _ in range(times):
                 for tokens in phase.run:
                     slot = tuple(self._next(token, turns, made_for) for token in tokens)
                     kept = tuple(pass_ for pass_ in slot if pass_.microbatch < self.m)
                     if kept:
                         yield kept
+
+    def counts(self) -> tuple[int, int, tuple[int, ...]]:
+        """The micro-batches that phases speak of, those of a turn, and how often each phase is repeated. Raises InputError (PP112)."""
+        schedule = self.schedule
+        values: dict[str, Number] = {"p": self.p, "m": self.m, "v": self.v, "d": self.d}
+        made_for = self.m if schedule.made_for is None else self._count(schedule.made_for, values)
+        values["m"] = made_for
+        turn = made_for if schedule.turn is None else self._count(schedule.turn, values)
+        self._name(values)
+        return made_for, turn, tuple(self._count(phase.times, values) for phase in schedule.phases)
 
     def _name(self, values: dict[str, Number]) -> None:
         for name, expression in self.schedule.let:

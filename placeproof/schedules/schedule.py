@@ -148,8 +148,13 @@ class Schedule:
     @property
     def kinds(self) -> frozenset[PassKind]:
         """The kinds of passes that devices run."""
-        kinds = {token.kind for phase in self.phases for slot in phase.run for token in slot} | {token.kind for token, _ in self.block}
+        kinds = {token.kind for token in self.tokens} | {token.kind for token, _ in self.block}
         return frozenset(kinds | ({PassKind.W} if PassKind.B in kinds else set()))
+
+    @property
+    def tokens(self) -> tuple[Token, ...]:
+        """Every pass that is written in a phase."""
+        return tuple(token for phase in self.phases for slot in phase.run for token in slot)
 
     def counts(self, p: int, m: int, v: int | None = None) -> int:
         """The chunks on a device, after p, m and v were checked. Raises InputError (PP202) for what the schedule does not admit."""

@@ -94,7 +94,7 @@ def _whole(times: Iterable[Times]) -> tuple[list[_Lasts], int]:
     return durations, unit
 
 
-class _Job(NamedTuple):
+class Job(NamedTuple):
     """A slot, with the numbers of the results that it needs and makes. Beside a need: the stage that sends it, or -1 if none does."""
 
     slot: Slot
@@ -103,7 +103,7 @@ class _Job(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _jobs(schedule: Schedule, p: int, m: int, v: int) -> tuple[tuple[_Job, ...], ...]:
+def jobs_of(schedule: Schedule, p: int, m: int, v: int) -> tuple[tuple[Job, ...], ...]:
     """What each device has to do, in its order. Results are numbered: forwards first, then gradients, by micro-batch and stage."""
     depth = schedule.depth(p, v)
     devices = []
@@ -114,7 +114,7 @@ def _jobs(schedule: Schedule, p: int, m: int, v: int) -> tuple[tuple[_Job, ...],
             sent = [(need, schedule.device(need.stage, need.microbatch, p, m) != d) for need in needs]
             numbered = tuple((_number(need, m, depth), need.stage if crosses else -1) for need, crosses in sent)
             makes = tuple(_number(pass_, m, depth) for pass_ in slot if pass_.kind is not PassKind.W)
-            jobs.append(_Job(slot, numbered, makes))
+            jobs.append(Job(slot, numbered, makes))
         devices.append(tuple(jobs))
     return tuple(devices)
 
@@ -134,7 +134,7 @@ def _number(pass_: Pass, m: int, depth: int) -> int:
 
 def _run(schedule: Schedule, p: int, m: int, v: int, lasts: list[_Lasts]) -> tuple[tuple[Tick, ...], ...]:
     """Each device runs until it has to wait; whoever makes what it waits for wakes it."""
-    jobs = _jobs(schedule, p, m, v)
+    jobs = jobs_of(schedule, p, m, v)
     ended = [-1] * (2 * m * len(lasts))
     waiting: dict[int, int] = {}
     history: list[list[Tick]] = [[] for _ in jobs]
@@ -163,7 +163,7 @@ def _run(schedule: Schedule, p: int, m: int, v: int, lasts: list[_Lasts]) -> tup
     return tuple(map(tuple, history))
 
 
-def _stuck(schedule: Schedule, p: int, m: int, jobs: Sequence[Sequence[_Job]], history: list[list[Tick]]) -> None:
+def _stuck(schedule: Schedule, p: int, m: int, jobs: Sequence[Sequence[Job]], history: list[list[Tick]]) -> None:
     """Say who waits for whom. Raises InputError (PP308)."""
     notes = []
     for d, (own, ran) in enumerate(zip(jobs, history, strict=True)):

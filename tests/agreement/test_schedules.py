@@ -14,8 +14,9 @@ import pytest
 from published import Row, rows
 
 from placeproof import schedules
+from placeproof.core.diagnostics import InputError
 from placeproof.framework_rules import orders as slot_orders
-from placeproof.schedules import Pass, PassKind, Schedule, StageLayout, Times, Timetable, load, simulate
+from placeproof.schedules import Pass, PassKind, Schedule, StageLayout, Times, Timetable, load, repeated, simulate
 from placeproof.schedules.expression import read
 
 NAMES = schedules.names()
@@ -197,6 +198,46 @@ def test_large_pipelines_need_no_simulation() -> None:
 
 
 # Orders.
+
+
+#: Schedules whose devices repeat one phase. Of the others, two phases grow, passes have no phases but units of time, or it depends on m
+#: which copy of the model a micro-batch takes.
+REPEATED = {"1f1b", "dualpipe-v", "interleaved", "zb-h1", "zb-h2", "zb-v"}
+
+
+def unlike(source: random.Random, depth: int) -> list[Times]:
+    """Times of stages: any, or those of one stage but for the last; messages take time or none."""
+    send = Fraction(source.choice((0, 1, 3)), 2)
+    drawn = [[source.randint(least, 9) for least in (1, 1, 0)] for _ in range(depth)]
+    every = [Times(forward=f, backward=b, weight=w, send=send) for f, b, w in drawn]
+    return every if source.randrange(4) else [*[every[0]] * (depth - 1), every[-1]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_devices_repeat_need_not_be_simulated(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From steps with too few micro-batches for devices to repeat themselves, and with enough."""
+    monkeypatch.setattr(repeated, "PASSES", (60, 160))
+    source, schedule, known = random.Random(name), load(name), 0
+    for p, m, v in admitted(schedule, 4, 96):
+        if p > 1 and v in (1, 2, 3) and m > 80 and source.randrange(5) == 0:
+            times = unlike(source, schedule.depth(p, v))
+            found = repeated.step_of_many(schedule, p=p, m=m, v=v, times=times)
+            known += found is not None
+            assert found is None or found == simulate(schedule, p=p, m=m, v=v, times=times).step, (p, m, v, times)
+    assert (known >= 3) if name in REPEATED else not known
+
+
+@pytest.mark.parametrize("name", sorted(REPEATED))
+def test_steps_of_many_micro_batches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million of them take as much longer than a few hundred as those take longer than fewer; other steps as long are refused."""
+    schedule = load(name)
+    v = schedule.chunks or 2
+    times = [Times(forward=7 + (i == 0), backward=9 + 2 * (i == 3), weight=5, send=Fraction(1, 3)) for i in range(schedule.depth(4, v))]
+    few, more, many = (schedules.step(name, p=4, m=m, v=v, times=times) for m in (200, 400, 10**6))
+    assert many == few + (more - few) * (10**6 - 200) / 200
+    monkeypatch.setattr(repeated, "PASSES", ())
+    with pytest.raises(InputError, match="at most 200,000 are put in order"):
+        schedules.step(name, p=4, m=10**6, v=v, times=times)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -333,7 +333,10 @@ def test_configurations_are_compared(capsys: pytest.CaptureFixture[str]) -> None
         (["ddp", "--set", "a=7"], ["[PP205]: llama3-8b: `h/a` is 4096/7, no whole number, with h = 4096, a = 7"]),
         (["fsdp(10000000)", "--set", "b=1", "--cluster", "dgx-h100"], ["[PP103]: the mesh has 10000000 devices, and at most 1048576"]),
         (["pp(1024)", "--set", "L=1024"], ["[PP202]: 1024 stages are told one by one, and at most 512 can be"]),
-        (["pp(32)", "--set", "b=1", "--set", "m=1000000", "--cluster", "dgx-h100"], ["32,000,000 forward passes, and at most 200,000"]),
+        (
+            ["pp(32, schedule=gpipe)", "--set", "b=1", "--set", "m=1000000", "--cluster", "dgx-h100"],
+            ["32,000,000 forward passes, and at most 200,000"],
+        ),
         (["ddp", "--set", "N_tp=3"], ["[PP201]: `N_tp` is no degree of this strategy"]),
         ([STEP], [f"[PP104]: `{STEP}` is a step program"]),
         (
