@@ -202,7 +202,7 @@ def test_large_pipelines_need_no_simulation() -> None:
 
 #: Schedules whose devices repeat one phase. Of the others, two phases grow, passes have no phases but units of time, or it depends on m
 #: which copy of the model a micro-batch takes.
-REPEATED = {"1f1b", "dualpipe-v", "interleaved", "zb-h1", "zb-h2", "zb-v"}
+ONE_PHASE = {"1f1b", "dualpipe-v", "interleaved", "zb-h1", "zb-h2", "zb-v"}
 
 
 def unlike(source: random.Random, depth: int) -> list[Times]:
@@ -224,10 +224,10 @@ def test_what_devices_repeat_need_not_be_simulated(name: str, monkeypatch: pytes
             found = repeated.step_of_many(schedule, p=p, m=m, v=v, times=times)
             known += found is not None
             assert found is None or found == simulate(schedule, p=p, m=m, v=v, times=times).step, (p, m, v, times)
-    assert (known >= 3) if name in REPEATED else not known
+    assert (known >= 3) if name in ONE_PHASE else not known
 
 
-@pytest.mark.parametrize("name", sorted(REPEATED))
+@pytest.mark.parametrize("name", sorted(ONE_PHASE))
 def test_steps_of_many_micro_batches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A million of them take as much longer than a few hundred as those take longer than fewer; other steps as long are refused."""
     schedule = load(name)
