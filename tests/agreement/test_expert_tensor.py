@@ -13,7 +13,10 @@ from linked_pairs import STRATEGIES, outcome
 from samples import NIGHTLY
 
 from placeproof.core.diagnostics import InputError
+from placeproof.core.states import PARAMETERS
+from placeproof.core.strategy import EXPERT
 from placeproof.cost.model import derive_model
+from placeproof.importers.writing.facts import usual
 from placeproof.models import load
 from placeproof.programs import Program, read, render
 from placeproof.semantics.judge.verdict import judge, judge_tensors
@@ -220,3 +223,9 @@ def test_sums_over_different_devices_are_told_apart() -> None:
     (cost,) = derive_model(load("mixtral-8x7b"), parse_strategy(COPIED)).costs
     sums = {one.about: one.axes for one in cost.sent if one.about.startswith("gradients of")}
     assert sums == {"gradients of norms": ("dtp", "etp", "tp"), "gradients of experts": ("dtp",)}
+
+
+def test_an_axis_that_is_called_otherwise_for_a_configuration_is_where_experts_are_split() -> None:
+    called = usual(parse_strategy("ep(2, experts=a) * tp(2, tp=a) * tp(2, tp=z)"))
+    assert [axis.name for axis in called.axes] == ["ep", "tp", "z"]
+    assert [called.mode(PARAMETERS, axis, EXPERT).split for axis in ("tp", "z")] == [True, False]

@@ -124,4 +124,5 @@ def usual(strategy: Strategy) -> Strategy:
         axes=axes,
         entries=tuple(replace(e, axis=names.get(e.axis, e.axis)) for e in strategy.entries),
         needs=tuple((names.get(axis, axis), state) for axis, state in strategy.needs),
+        schedule=replace(strategy.schedule, experts=names.get(strategy.schedule.experts or "", strategy.schedule.experts)),
     )
