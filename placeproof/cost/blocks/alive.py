@@ -3,7 +3,8 @@
 Kernels are taken to be fused: what only element-wise operations and sums read and make is nowhere in memory, as long as forward does not
 keep it for backward. In memory are tensors that products of matrices or collectives read or make, what forward keeps, what comes in, and
 what is handed on. Products that are added up, or summed, write to one tensor. Gradients by weights are added to where the step keeps them.
-Where nothing is kept that has an element for each query and key, attention has none of these in memory (Dao et al. 2022, section 3.1).
+Where nothing is kept that has an element for each query and key, attention has none of these in memory (Dao et al. 2022, section 3.1):
+what reads or makes them is one kernel, and all that it reads lives until it has made all of its results.
 
 A value lives from the operation that makes it to the last one that reads it, or reads what is made of it within the same kernel.
 """
@@ -71,6 +72,7 @@ class _Walk:
             if isinstance(line.stmt, Assign) and storage(line.result) is line.result and id(line.result) not in self.made:
                 self.values[id(line.result)], self.made[id(line.result)] = line.result, i
         self.last = {id(v): i for i, line in enumerate(self.lines) for v in map(storage, line.reads)}
+        self.scores = self._scores()
         self._put_weights_last()
         self.whole = self._in_memory()
         self._share_kernels()
@@ -91,10 +93,7 @@ class _Walk:
 
     def _in_memory(self) -> set[int]:
         nowhere = {key for key, value in self.values.items() if not (value.data or value.incoming)} | self._gradients_by_weights()
-        between = {"keys", "tokens"}
-        if not any(between <= set(k.dims) for k in kept(self.program)):
-            nowhere |= {key for key, value in self.values.items() if between <= set(value.layout.dims)}
-        nowhere |= self._summed()
+        nowhere |= self.scores | self._summed()
         whole = {id(v) for v in _given(self.program, self.lines)}
         for i, line in enumerate(self.lines):
             read = [id(storage(v)) for v in line.reads]
@@ -106,12 +105,25 @@ class _Walk:
                 whole.add(id(line.result))
         return (whole & set(self.made)) - nowhere
 
+    def _scores(self) -> set[int]:
+        """What has an element for each query and key, if none of these is kept; and what backward contracts for these alone."""
+        between = {"keys", "tokens"}
+        if any(between <= set(k.dims) for k in kept(self.program)):
+            return set()
+        scores = {key for key, value in self.values.items() if between <= set(value.layout.dims)}
+        others = {id(storage(v)) for line in self.lines if id(line.result) not in scores for v in line.reads}
+        made = {id(line.result) for line, late in zip(self.lines, self.backward, strict=True) if late and self._contracts(line)}
+        return scores | ((made & set(self.last)) - others)
+
     def _of_backward(self, key: int) -> bool:
         return self.values[key].incoming or (self.made[key] >= 0 and self.backward[self.made[key]])
 
     def _product(self, line: Line) -> bool:
         made = self.operations.get(id(line.result))
         return made is not None and made.product
+
+    def _contracts(self, line: Line) -> bool:
+        return id(line.result) in self.operations and self.operations[id(line.result)].op == "contract"
 
     def _kernel(self, line: Line) -> bool:
         """Whether it is a product of matrices, a look-up or a collective: kernels of their own, whose operands and results are tensors."""
@@ -180,11 +192,27 @@ class _Walk:
 
     def _share_kernels(self) -> None:
         """What a kernel reads lives until it has made all that it makes."""
+        self._read_until_made()
+        for kernel in self._attention():
+            self.last |= dict.fromkeys(kernel, max(self.last[key] for key in kernel))
+        self._read_until_made()
+
+    def _read_until_made(self) -> None:
         for line in reversed(self.lines):
             own = id(line.result)
             if isinstance(line.stmt, Assign) and own not in self.whole and own in self.last:
                 for key in (id(storage(v)) for v in line.reads):
                     self.last[key] = max(self.last.get(key, -1), self.last[own])
+
+    def _attention(self) -> list[set[int]]:
+        """The scores of each kernel: those that are made of one another, or read together."""
+        kernels: list[set[int]] = []
+        for line in self.lines:
+            own = {id(storage(v)) for v in (line.result, *line.reads)} & self.scores & set(self.last)
+            if own:
+                others = [kernel for kernel in kernels if kernel.isdisjoint(own)]
+                kernels = [*others, own.union(*(kernel for kernel in kernels if not kernel.isdisjoint(own)))]
+        return kernels
 
 
 def _adds(stmt: Assign) -> bool:
