@@ -93,6 +93,15 @@ def test_attention_has_scores_in_memory_only_where_it_keeps_them(name: str) -> N
     assert bool(squares) == (name == "attention")
 
 
+def test_the_backward_of_fused_attention_is_one_kernel() -> None:
+    """By hand: what it reads lies there until the last of the three gradients is made, and with nothing between them."""
+    moments = [{v.name for v in m.values} for m in alive(block_program("attention_flash")) if m.backward]
+    assert {"n", "q", "k", "v", "lse", "o", "do", "dq", "dk", "dv"} in moments
+    assert all({"q", "k", "v", "o"} <= m or "dv" in m for m in moments if "dq" in m)
+    kept = [{v.name for v in m.values} for m in alive(block_program("attention")) if m.backward]
+    assert not any({"q", "k", "v", "dq", "dk", "dv"} <= m for m in kept)  # scores that are kept are read by kernels of their own
+
+
 @pytest.mark.parametrize("name", blocks())
 def test_no_weight_is_an_activation(name: str) -> None:
     """Neither weights nor gradients by them: the step has these."""
