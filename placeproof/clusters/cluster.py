@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from placeproof.clusters.groups import Group, groups
@@ -68,6 +68,7 @@ class Level(Table):
     ``joins``: how many consecutive devices it joins; None for all, which only the outermost level may. ``latency``: seconds a message.
     ``bandwidth``: bytes a second that a device sends over one link; it receives as many at the same time. ``ports``: links that a device
     has on this level and can use at once. ``ring``: devices have links to their neighbours only, on rings or tori whose ends are joined.
+    ``reached``: what of the bandwidth exchanges were measured to reach, None where that is not said.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Level(Table):
     bandwidth: Fraction
     ports: int = 1
     ring: bool = False
+    reached: Fraction | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,11 @@ class Cluster:
     def reduction(self) -> Fraction:
         """Seconds for each byte that a device adds: the time of the memory traffic of a sum."""
         return MOVED_BY_A_SUM / self.device.memory_bandwidth
+
+    @property
+    def as_measured(self) -> Cluster:
+        """The cluster whose links are as fast as exchanges were measured to be, where that is said."""
+        return replace(self, levels=tuple(replace(one, bandwidth=one.reached or one.bandwidth) for one in self.levels))
 
     def groups(self, mesh: Mapping[str, int], along: str | Sequence[str]) -> tuple[Group, ...]:
         """The groups of devices along one axis of a mesh, or along several together; those that lie alike once.

@@ -117,7 +117,11 @@ def _level(table: Table, *, last: bool) -> Level:
     if "joins" not in table.data and not last:
         message, help = f"level `{table.name}` does not say how many devices it joins", "only the last level joins all; add `joins`"
         table.refuse(message, code=table.kind.missing, help=help)
-    read = _sourced(table, joins=Table.count, latency=_amount_or_none, bandwidth=_amount, ports=Table.count, ring=Table.flag)
+    read = _sourced(
+        table, joins=Table.count, latency=_amount_or_none, bandwidth=_amount, ports=Table.count, ring=Table.flag, reached=_optional
+    )
+    if read["reached"] is not None and read["reached"] > read["bandwidth"]:
+        table.refuse("exchanges reach more than the links have", "reached")
     return Level(name=table.name, **{**read, "ports": read["ports"] or 1})
 
 

@@ -198,6 +198,9 @@ def figures(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
     for name, bandwidth, latency, holder in (*links, *host):
         yield f"{name} bandwidth", _unit(bandwidth, "B/s"), holder.origin("bandwidth")
         yield f"{name} latency", _unit(latency, "s"), holder.origin("latency")
+    for level in cluster.levels:
+        if level.reached is not None:
+            yield f"{level.name} reaches", _unit(level.reached, "B/s"), level.origin("reached")
 
 
 _PREFIXES = {Fraction(10) ** 12: "T", Fraction(10) ** 9: "G", Fraction(10) ** 6: "M", Fraction(1): "", Fraction(1, 10**3): "m"}

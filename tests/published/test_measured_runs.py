@@ -66,8 +66,8 @@ def test_reserved_memory_is_that_of_the_collection() -> None:
 
 
 def test_steps_are_timed_by_what_kernels_reach() -> None:
-    """16 steps of B200 that hide nothing, with figures that others measured of single kernels: 10% off on average. With half of the peak,
-    and no time for what is no product of matrices, it is twice as much."""
+    """16 steps of B200 that hide nothing, with figures that others measured of single kernels and exchanges: 8% off on average. With half
+    of the peak, and no time for what is no product of matrices, it is more than twice as much."""
     of, rows = named("b200"), list(csv.DictReader(DATA.read_text(encoding="utf-8").splitlines()))
     errors: dict[Fraction | None, list[Fraction]] = {None: [], Fraction(1, 2): []}
     for run in of.runs:
@@ -85,8 +85,8 @@ def test_steps_are_timed_by_what_kernels_reach() -> None:
                 found.append(abs(step.seconds * 1000 / Fraction(row["measured_ms"]) - 1))
     by_kernels, halves = errors.values()
     assert len(by_kernels) == len(rows) == 16
-    assert sum(by_kernels) / 16 < Fraction(10, 100) < Fraction(18, 100) < sum(halves) / 16
-    assert max(by_kernels) < Fraction(20, 100) < Fraction(30, 100) < max(halves)
+    assert sum(by_kernels) / 16 < Fraction(8, 100) < Fraction(18, 100) < sum(halves) / 16
+    assert max(by_kernels) < Fraction(14, 100) < Fraction(30, 100) < max(halves)
 
 
 def ranks(values: Sequence[float]) -> list[float]:

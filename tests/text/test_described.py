@@ -73,6 +73,7 @@ def test_a_family_is_told_in_formulas(capsys: pytest.CaptureFixture[str]) -> Non
 def test_each_figure_of_a_cluster_says_where_it_is_from(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     rows, text, one = list(figures(cluster(name))), explained(capsys, name), cluster(name)
     reached = 0 if one.device.reached is None else len(one.device.reached.products) + 2
+    reached += sum(level.reached is not None for level in one.levels)
     memory = 2 + (one.device.driver_memory is not None)
     assert len(rows) == memory + len(one.device.peak) + reached + 2 * len(one.levels) + 2 * (one.host is not None)
     assert all(origin for _, _, origin in rows)

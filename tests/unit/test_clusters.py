@@ -172,6 +172,10 @@ def test_what_is_reached_is_what_was_measured(name: str) -> None:
         assert {key: rate / 10**12 for key, rate in reached.products.items()} == {key: Fraction(rate) for key, rate in products.items()}
         assert (reached.memory_bandwidth / 10**9, reached.kernel * 10**6) == (Fraction(memory), kernel)
         assert all(reached.origin(figure) for figure in ("products", "memory_bandwidth", "kernel"))
+    shares = {level.name: level.reached / level.bandwidth for level in cluster(name).levels if level.reached is not None}
+    assert {link: round(share, 3) for link, share in shares.items()} == ({"nvlink": Fraction("0.673")} if name == "dgx-b200" else {})
+    measured = [level.reached or level.bandwidth for level in cluster(name).levels]
+    assert [level.bandwidth for level in cluster(name).as_measured.levels] == measured
 
 
 REACHES = """\
@@ -194,10 +198,12 @@ source = "measured"
         ("kernel = 5e-6", "kernel = 0", "`kernel` is positive, and not 0"),
         ("kernel = 5e-6\n", "", "`kernel` is missing in `[device.reached]`"),
         ("kernel = 5e-6", "kernels = 5e-6", "`kernels` is no key of `[device.reached]`"),
+        ("reached = 1e9", "reached = 1e12", "exchanges reach more than the links have"),
     ],
 )
 def test_what_a_device_reaches_is_read(old: str, new: str, told: str) -> None:
-    good = measured_file()
+    good = measured_file().replace("joins = 16", "joins = 16\nreached = 1e9")
+    assert [level.reached for level in read_text(good, source="mine.toml").levels] == [None, 10**9, None]
     reached = read_text(good, source="mine.toml").device.reached
     assert reached is not None
     assert (reached.products, reached.memory_bandwidth, reached.kernel) == ({"bf16": 200 * 10**12}, 10**12, Fraction(5, 10**6))

@@ -6,8 +6,9 @@ parameters come on top. Copies to a host and the loading of data take no time he
 
 Where a cluster says what kernels of its device reach, and eta is not set, time is counted by kernels
 (:mod:`placeproof.cost.blocks.kernels`). Products of matrices run at the rate that they reach; in attention that is one kernel, half of them
-are masked. Everything else takes the bytes that it moves, and t_k for each kernel, as an exchange does. A pass takes no less than it takes
-to launch its kernels. Elsewhere nothing but products of matrices takes time in a pass, and eta stands for the rest.
+are masked. Everything else takes the bytes that it moves, and t_k for each kernel, as an exchange does, over links as they were measured.
+A pass takes no less than it takes to launch its kernels. Elsewhere nothing but products of matrices takes time in a pass, and eta stands
+for the rest.
 """
 
 from __future__ import annotations
@@ -334,6 +335,7 @@ def step_time(
                 "`--efficiency half`",
             )
         known |= {"eta": reached.products[name] / device.peak[name], "t_k": known.get("t_k", reached.kernel)}
+        cluster = cluster.as_measured
     else:
         reached = None
     peak = known.get("F_peak", device.peak[name])

@@ -216,5 +216,8 @@ def _efficiency(step: StepTime) -> Iterator[str]:
     yield f"efficiency eta = {figure(eta)}: what products of matrices reach on this device ({reached.origin('products')})"
     each = seconds_text(step.price.values["t_k"])
     yield f"a kernel without a product of matrices takes {each} beside what it moves, and so does an exchange"
+    for level in step.price.cluster.levels:
+        if level.reached is not None:
+            yield f"exchanges over {level.name} reach {figure(level.reached / 10**9)} GB/s ({level.origin('reached')})"
     yield "attention that is one kernel skips the half that a causal mask leaves out"
     yield "a pass takes no less than launching its kernels one after the other"
