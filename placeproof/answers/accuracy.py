@@ -48,8 +48,8 @@ def accuracy(runs: str | RunSet, without: Collection[str] = ()) -> Accuracy:
             refuse("PP104", f"of `{of.name}` nothing is derived, so that nothing can be left out", help="leave `--without` out")
         return Accuracy(of=of, without=(), predictions=tuple(Prediction(run=run) for run in of.runs))
     run_by = _without(find(of.implementation), tuple(without))
-    once = {(run.strategy, run.settings): _prediction(of, run, run_by) for run in of.runs}  # some were measured twice
-    predictions = tuple(replace(once[run.strategy, run.settings], run=run) for run in of.runs)
+    once = {(run.strategy, run.settings, run.stages): _prediction(of, run, run_by) for run in of.runs}  # some were measured twice
+    predictions = tuple(replace(once[run.strategy, run.settings, run.stages], run=run) for run in of.runs)
     return Accuracy(of=of, without=tuple(without), predictions=predictions)
 
 
@@ -71,7 +71,7 @@ def _prediction(of: RunSet, run: MeasuredRun, run_by: BlockImplementation | None
     architecture = clock.cluster.device.architecture if clock is not None else ""
     settings = Settings(given=run.settings, precision=of.precision)
     numbers = settings.numbers(degrees=degrees(strategy.axes, strategy.schedule.microbatches))
-    how = ModelRun(run_by=None if run_by is None else run_by.on(architecture), recompute=of.recompute or None)
+    how = ModelRun(run_by=None if run_by is None else run_by.on(architecture), recompute=of.recompute or None, layers=run.stages or None)
     d, rest = derived(subjects.model(of.model), strategy, how, numbers)
     peaks = {cost.stage.name: (peak, cost) for cost in d.costs if (peak := d.value(cost.peak, rest.values)) is not None}
     stage, (peak, cost) = max(peaks.items(), key=lambda item: item[1][0])

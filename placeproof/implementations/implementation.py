@@ -27,7 +27,8 @@ class Difference:
     over the other. ``gradients``: weights whose gradient is a tensor of its own before it is added to what the step keeps. ``dummies``:
     blocks for whose matrices a gradient lies beside that nobody writes to, one for each distinct shape; matrices that multiply the same
     value are one. ``flat_gradients``: whether the gradients that a device updates are copied into one tensor, as wide; ``bucket``: elements
-    of gradients that are copied into one tensor to be reduced. ``workspace``: bytes that lie beside all the time, by the architecture of a
+    of gradients that are copied into one tensor to be reduced. ``widened_gradients``: whether the update makes gradients in fp32 of its
+    own. ``workspace``: bytes that lie beside all the time, by the architecture of a
     device, ``other`` for any other one.
     """
 
@@ -40,6 +41,7 @@ class Difference:
     dummies: tuple[str, ...] = ()
     flat_gradients: bool = False
     bucket: int = 0
+    widened_gradients: bool = False
     workspace: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
@@ -89,6 +91,11 @@ class BlockImplementation:
     def bucket(self) -> int:
         """Elements of gradients that are copied into one tensor to be reduced."""
         return sum(one.bucket for one in self.differences)
+
+    @property
+    def widened_gradients(self) -> bool:
+        """Whether the update makes gradients in fp32 of its own."""
+        return any(one.widened_gradients for one in self.differences)
 
     @property
     def workspace(self) -> int:

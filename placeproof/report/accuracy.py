@@ -8,7 +8,7 @@ from typing import Any
 
 from placeproof.cost.accuracy import Prediction
 from placeproof.report.document import Document, Lines, Notes, Section, Table, section
-from placeproof.runs import GIB, RunSet
+from placeproof.runs import UNITS, RunSet
 
 SCHEMA = "placeproof.accuracy/1"
 
@@ -25,23 +25,24 @@ def _sections(of: RunSet, predictions: Sequence[Prediction], without: Sequence[s
     process = any(one.run.process is not None for one in predictions)
     of_what = "process" if process else "tensors"
     settings = _settings(predictions)
+    more = [share for one in predictions if (share := _more(one)) is not None]
     rows = [
         (
             one.run.strategy or one.run.name,
             *(values[number] for values in settings.values()),
-            _gib(getattr(one.run, of_what)),
-            _gib(getattr(one, of_what)),
+            _amount(getattr(one.run, of_what), of),
+            _amount(getattr(one, of_what), of),
             _share(one.process_error if process else one.error),
-            *([] if process else [_share(_more(one))]),
+            *([_share(_more(one))] if more else []),
         )
         for number, one in enumerate(predictions)
     ]
-    head = ("strategy", *settings, "measured", "derived", "error", *([] if process else ["reserved"]))
-    notes = [_MEASURE[of_what]]
+    head = ("strategy", *settings, "measured", "derived", "error", *(["reserved"] if more else []))
+    notes = [f"{of.unit}: {_MEASURE[of_what]}"]
     if errors := [abs(e) for one in predictions if (e := one.process_error if process else one.error) is not None]:
         notes.append(f"errors: {_share(sum(errors, Fraction(0)) / len(errors))} on average, at most {_share(max(errors))}")
-    if more := [share for one in predictions if (share := _more(one)) is not None]:
-        notes.append(f"reserved: from {_share(min(more))} to {_share(max(more))}")
+    if more:
+        notes.append(f"reserved, what the allocator had beyond the measured tensors: from {_share(min(more))} to {_share(max(more))}")
     title = "what a driver shows at most" if process else "the most that tensors take"
     yield section(title, Table(rows, head, range(1, len(head))), Notes(notes))
     moments = dict.fromkeys(one.moment for one in predictions if one.moment)
@@ -50,8 +51,8 @@ def _sections(of: RunSet, predictions: Sequence[Prediction], without: Sequence[s
 
 #: What rows are about -> what their numbers are.
 _MEASURE = {
-    "tensors": "GiB of tensors of a device of the fullest stage; reserved: what the allocator had beyond the measured ones",
-    "process": "GiB of the fullest stage; derived: tensors, the median of what allocators reserved, a context, communicators",
+    "tensors": "tensors of a device of the fullest stage",
+    "process": "all of the fullest stage; derived: tensors, the median of what allocators reserved, a context, communicators",
 }
 
 
@@ -66,8 +67,8 @@ def _more(one: Prediction) -> Fraction | None:
     return None if one.run.reserved is None or one.run.tensors is None else one.run.reserved / one.run.tensors - 1
 
 
-def _gib(amount: Fraction | None) -> str:
-    return "?" if amount is None else f"{float(amount / GIB):.2f}"
+def _amount(amount: Fraction | None, of: RunSet) -> str:
+    return "?" if amount is None else f"{float(amount / UNITS[of.unit]):.2f}"
 
 
 def _share(value: Fraction | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,14 +19,17 @@ from placeproof.core.tables import FileKind, Table
 
 _FOLDER = Path(__file__).parent
 _KIND = FileKind(noun="a file of measured runs", manual="see the other files of measured runs")
-#: Bytes of the unit that memory is measured in.
-GIB = 2**30
+#: Units that memory is measured in, in bytes.
+UNITS = {"GiB": 2**30, "GB": 10**9}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """A run: its strategy, empty where nobody says, ``settings`` as ``--set`` takes them, and what was measured: ``tensors``, the most
-    bytes of tensors of a device, ``reserved``, what the allocator had then, and ``process``, what a driver shows. None where nobody says.
+    """A run: its strategy, empty where nobody says, ``settings`` as ``--set`` takes them, and layers of each of its ``stages``, where they
+    are not as many.
+
+    What was measured: ``tensors``, the most bytes of tensors of a device, ``reserved``, what the allocator had then, and ``process``, what
+    a driver shows. None where nobody says.
     """
 
     name: str
@@ -35,14 +38,15 @@ class MeasuredRun:
     tensors: Fraction | None
     reserved: Fraction | None
     process: Fraction | None = None
+    stages: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSet:
     """Runs of one publication, of one model, implementation and kind of device; empty where these are not told.
 
-    ``digit``: bytes of the last digit that is printed. ``within``: the largest error of what is derived for tensors, rounded up; a test
-    holds it, and likewise ``process_within``. 0 where nothing is derived. ``cluster``: that of the devices, for what a driver shows;
+    ``unit``: that of what was measured, a key of :data:`UNITS`. ``within``: the largest error of what is derived for tensors, rounded up; a
+    test holds it, and likewise ``process_within``. 0 where nothing is derived. ``cluster``: that of the devices, for what a driver shows;
     ``recompute``: what was computed again.
     """
 
@@ -53,7 +57,7 @@ class RunSet:
     model: str
     implementation: str
     precision: str
-    digit: Fraction
+    unit: str
     within: Fraction
     process_within: Fraction
     cluster: str
@@ -93,25 +97,32 @@ def _read(table: Table) -> RunSet:
         **dict.fromkeys(("name", "title", "source", "device"), Table.required),
         **dict.fromkeys(("model", "implementation", "precision", "cluster", "recompute"), Table.text),
         settings=Table.texts,
-        digit=_gib,
+        unit=lambda table, key: table.choice(key, UNITS, "GiB"),
         within=_share,
         process_within=_share,
         run=lambda table, key: table.rows(key),
     )
     settings = said.pop("settings")
-    runs = tuple(_run(row, settings) for row in said.pop("run"))
+    unit = UNITS[said["unit"]]
+    runs = tuple(_run(row, settings, unit) for row in said.pop("run"))
     return table.sound(RunSet(**said, runs=runs))
 
 
-def _run(row: Table, settings: tuple[str, ...]) -> MeasuredRun:
-    said = row.fields(name=Table.required, strategy=Table.text, settings=Table.texts, tensors=_gib, reserved=_gib, process=_gib)
+def _run(row: Table, settings: tuple[str, ...], unit: int) -> MeasuredRun:
+    measured = dict.fromkeys(("tensors", "reserved", "process"), partial(_amount, unit=unit))
+    said = row.fields(name=Table.required, strategy=Table.text, settings=Table.texts, stages=_layers, **measured)
     return MeasuredRun(**{**said, "settings": settings + said["settings"]})
 
 
-def _gib(table: Table, key: str) -> Fraction | None:
-    """GiB, as they are printed, in bytes."""
-    value: Any = table.value(key, lambda value: isinstance(value, Decimal | int) and value > 0, "a number of GiB above 0")
-    return None if value is None else Fraction(value) * GIB
+def _amount(table: Table, key: str, unit: int) -> Fraction | None:
+    """An amount, as it is printed, in bytes."""
+    value: Any = table.value(key, lambda value: isinstance(value, Decimal | int) and value > 0, "an amount above 0")
+    return None if value is None else Fraction(value) * unit
+
+
+def _layers(table: Table, key: str) -> tuple[int, ...]:
+    every = table.value(key, lambda value: isinstance(value, list) and all(type(n) is int and n >= 0 for n in value), "numbers of layers")
+    return tuple(every or ())
 
 
 def _share(table: Table, key: str) -> Fraction:

@@ -26,7 +26,7 @@ from placeproof.cost.model.compiled import compiled
 from placeproof.cost.model.directions import iterated
 from placeproof.cost.model.parts import DeviceSegment, Sizing, parts
 from placeproof.cost.model.recomputation import Recompute, chosen, extent, of_layers, words
-from placeproof.cost.model.running import PassMoment, beside, computed_again, pass_moments
+from placeproof.cost.model.running import PassMoment, beside, computed_again, pass_moments, widened
 from placeproof.cost.model.stages import Stage, require_something
 from placeproof.cost.model.step import StepCosts
 from placeproof.cost.model.traffic import ParameterShare, Transfer, sent_of_activations, synchronised
@@ -320,7 +320,7 @@ def _cost(
         moments=moments,
         beside=sympy.Integer(0) if run_by is None else beside(stage, at, run_by, linked.values, states["optimizer"]),
         transient=passing(shares, "transient"),
-        updating=passing(shares, "update"),
+        updating=passing(shares, "update") + (0 if run_by is None else widened(run_by, states["optimizer"])),
         offloaded=offloaded,
         sent=(
             *sent_of_activations(stage, at, flow.batches, flow.hops(stage), linked, layer),

@@ -120,6 +120,11 @@ def beside(stage: Stage, at: Sizing, run_by: BlockImplementation, values: Mappin
     return dummy_gradients(stage, at, run_by, values) + (copied + run_by.bucket) * symbol("b_g") + run_by.workspace
 
 
+def widened(run_by: BlockImplementation, optimizer: sympy.Expr) -> sympy.Expr:
+    """Bytes of gradients in fp32 that the update makes of those that it updates."""
+    return 4 * owned(optimizer) if run_by.widened_gradients else owned(optimizer) * 0
+
+
 def owned(optimizer: sympy.Expr) -> sympy.Expr:
     """Elements that a device holds optimizer state for, of the bytes of that state."""
     import sympy
