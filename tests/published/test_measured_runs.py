@@ -22,13 +22,9 @@ from placeproof.core.diagnostics import InputError
 from placeproof.cost.model import ModelDerivation, derive_model
 from placeproof.cost.model.time import step_time
 from placeproof.implementations import find, names
-<<<<<<< HEAD
 from placeproof.models import load
-from placeproof.runs import GIB, like, named, reserved, run_sets
-from placeproof.strategies import parse_strategy
-=======
 from placeproof.runs import UNITS, like, named, reserved, run_sets
->>>>>>> 0ddb4f0 (Measured runs of Zero Bubble, as Megatron-LM of 2023 runs them: gradients that an update widens are there in the update alone)
+from placeproof.strategies import parse_strategy
 from tests.helpers.samples import NIGHTLY
 
 DATA = Path(__file__).parent.parent / "data" / "measured" / "b200_steps.csv"
