@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+import placeproof
 from placeproof.core.diagnostics import InputError
 from placeproof.cost.model import ModelDerivation, derive_model
 from placeproof.cost.model.derivation import derive_linked
@@ -180,3 +182,25 @@ def test_megatron_says_which_layers(arguments: str, recompute: str | None) -> No
     read = read_config(f"{sizes} {arguments}", system="megatron", world=8)
     assert read.recompute == recompute
     assert "checkpoint" in read.expression or "zero_r" in read.expression
+
+
+@pytest.mark.parametrize(
+    ("method", "number", "recompute"), [("uniform", 1, None), ("uniform", 3, "full/3"), ("block", 1, "full:1"), ("block", 2, "full:2")]
+)
+def test_accelerate_says_which_layers(method: str, number: int, recompute: str | None) -> None:
+    text = (Path(__file__).parents[1] / "configs" / "accelerate" / "made_megatron_full.yaml").read_text(encoding="utf-8")
+    said = text.replace("recompute_method: uniform", f"recompute_method: {method}")
+    read = read_config(said.replace("recompute_num_layers: 1", f"recompute_num_layers: {number}"), system="accelerate")
+    assert read.recompute == recompute
+    assert "checkpoint" in read.expression
+    assert any(r.told and "with a model" in r.note for r in read.readings) == (recompute is not None)
+
+
+def test_what_a_configuration_says_is_used_unless_something_else_is_asked_for(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    recompute = "--recompute-granularity full --recompute-method block --recompute-num-layers 3"
+    sizes = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 8192 --max-position-embeddings 8192"
+    batch = "--micro-batch-size 1 --global-batch-size 8 --pipeline-model-parallel-size 4"
+    script.write_text(f"torchrun --nproc_per_node 4 pretrain_gpt.py {sizes} {batch} {recompute}\n", encoding="utf-8")
+    assert placeproof.model(str(script), "llama3-8b").recompute == "full:3"
+    assert placeproof.model(str(script), "llama3-8b", recompute="full").recompute == "full"
