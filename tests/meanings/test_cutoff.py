@@ -240,6 +240,13 @@ def test_meshes_that_the_argument_is_not_about(mesh: str, why: str) -> None:
     assert why in found.why
 
 
+def test_so_many_micro_batches_are_not_run() -> None:
+    few, many = (cutoff(resolve(lower(parse_strategy(f"ddp * accumulate({m})")))) for m in (3, 1_000_000))
+    assert isinstance(few, Covered)
+    assert isinstance(many, NotCovered)
+    assert "more than 4096" in many.why
+
+
 def test_it_is_not_worked_out_without_an_assumption() -> None:
     found = cutoff(placed(f"mesh(dp)\n{MEAN}G = copy(M)\n{UPDATE}"), frozenset({"equal-tokens"}))
     assert isinstance(found, NotCovered)
