@@ -37,7 +37,7 @@ def test_data_has_what_the_table_has(capsys: pytest.CaptureFixture[str]) -> None
         (["accuracy", "b200", "--without", "swigl"], "did you mean `swiglu`?"),
         (["accuracy", "b200", "--without", "all", "--without", "swiglu"], "`all` alone leaves out all of them"),
         (["derive", "fsdp", "--implementation", "megatron-te-2.11"], "options that speak of a model need one"),
-        (["derive", "fsdp", "--model", "llama3-8b", "--implementation", "megatron-te-2.1"], "did you mean `megatron-te-2.11`?"),
+        (["derive", "fsdp", "--model", "llama3-8b", "--implementation", "megatron-te-2.1"], "did you mean `megatron-te-2.11`"),
         (["derive", "fsdp", "--model", "llama3-8b", "--implementation", "none.toml"], "none.toml"),
     ],
 )
