@@ -26,7 +26,8 @@ class Difference:
     ``again``: values that a kernel makes again where it reads them, so that nobody keeps them. ``one_tensor``: values that are written one
     over the other. ``gradients``: weights whose gradient is a tensor of its own before it is added to what the step keeps. ``dummies``:
     blocks for whose matrices a gradient lies beside that nobody writes to, one for each distinct shape; matrices that multiply the same
-    value are one. ``flat_gradients``: whether the gradients that a device updates are copied into one tensor, as wide; ``bucket``: elements
+    value are one. ``keeps_output``: whether a layer that is computed again whole has its output, and the gradient by it, until its backward
+    is over. ``flat_gradients``: whether the gradients that a device updates are copied into one tensor, as wide; ``bucket``: elements
     of gradients that are copied into one tensor to be reduced. ``widened_gradients``: whether the update makes gradients in fp32 of its
     own. ``workspace``: bytes that lie beside all the time, by the architecture of a
     device, ``other`` for any other one.
@@ -39,6 +40,7 @@ class Difference:
     one_tensor: tuple[str, ...] = ()
     gradients: tuple[str, ...] = ()
     dummies: tuple[str, ...] = ()
+    keeps_output: bool = False
     flat_gradients: bool = False
     bucket: int = 0
     widened_gradients: bool = False
@@ -81,6 +83,11 @@ class BlockImplementation:
     def dummies(self) -> frozenset[str]:
         """Blocks for whose matrices a gradient lies beside."""
         return frozenset(block for one in self.differences for block in one.dummies)
+
+    @property
+    def keeps_output(self) -> bool:
+        """Whether a layer that is computed again whole has its output, and the gradient by it, until its backward is over."""
+        return any(one.keeps_output for one in self.differences)
 
     @property
     def flat_gradients(self) -> bool:

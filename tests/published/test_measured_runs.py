@@ -193,11 +193,11 @@ def test_each_difference_of_bloom_is_needed() -> None:
 
 
 def test_each_difference_is_needed() -> None:
-    """Without one of them some run is further off than what is said; the embedding's gradient decides no run of the set."""
+    """Without one of them some run is further off than what is said; none recomputes, and none has most at the embedding's gradient."""
     of = replace(named("b200"), runs=named("b200").runs[1:4:2])
     for difference in find(of.implementation).differences:
         errors = [abs(one.error) for one in accuracy(of, [difference.name]).predictions if one.error is not None]
-        assert (max(errors) > of.within) == (difference.name != "table"), difference.name
+        assert (max(errors) > of.within) == (difference.name not in ("table", "recomputed")), difference.name
 
 
 def test_blocks_alone_are_further_off() -> None:

@@ -90,9 +90,7 @@ def derived(n: Sizes) -> tuple[int, str]:
 def apart(n: Sizes, where: str) -> int:
     """The streams that Megatron-core has besides, by the names that hold them: docs/explanation/what-a-device-holds.md."""
     layer, table = where in ("dswiglu", "dattention"), where == "dtable"
-    streams = n.full and layer  # the output of what was computed again
-    streams += n.full and where == "dattention"  # and the gradient by it
-    streams += n.stages > 1 and n.last and n.micro > 1  # the gradient that was handed back before
+    streams = int(n.stages > 1 and n.last and n.micro > 1)  # the gradient that was handed back before
     streams += n.stages > 1 and not n.last and table  # the gradient that came in
     streams += n.parts * (n.parts > 1 and n.last and (layer or table))  # what the head gathered
     streams += n.parts * (n.batch > 1 and table)  # the gradient by the table's rows, in the order of the table's indices

@@ -82,6 +82,7 @@ def pass_moments(stage: Stage, at: Sizing, run_by: BlockImplementation, put_off:
             if ends and not backward:
                 continue  # nothing of the micro-batch is kept yet
             beyond = _bytes(part, lying, at) + more - own - later - others
+            beyond += _outputs(part, lying, at) if backward and run_by.keeps_output else 0
             beside = [_replayed(replay, at, put_off) - _bytes(part, part.working, at) for replay in replays if backward] or [0]
             for bytes_ in (tidy(beyond + other) for other in beside):
                 name = f"{lying[-1].block}.{lying[-1].name}" if lying and lying[-1].block not in ("", INPUT) else ""
@@ -104,6 +105,17 @@ def _bytes(part: DeviceSegment, stored: Iterable[Stored], at: Sizing) -> sympy.E
 def _kept(part: DeviceSegment, at: Sizing) -> sympy.Expr:
     """What one repetition keeps on the device."""
     return _bytes(part, (s for s in part.kept if not (part.checkpoints.host and part.is_checkpoint(s))), at)
+
+
+def _outputs(part: DeviceSegment, lying: Sequence[Stored], at: Sizing) -> sympy.Expr:
+    """Of a layer that is computed again whole, its output and the gradient by it, each as large as its input, as far as they lie there."""
+    import sympy
+
+    kept = [s for s in part.layer.kept(part.drawn) if s.picks is None]
+    if not part.working or not all(map(part.is_checkpoint, kept)):
+        return sympy.Integer(0)
+    came_in = any(part.is_checkpoint(s) and s.name not in {k.name for k in kept} for s in lying)
+    return (1 if came_in else 2) * _bytes(part, kept, at)
 
 
 def _gradients(part: DeviceSegment, at: Sizing, run_by: BlockImplementation) -> sympy.Expr:
