@@ -125,7 +125,7 @@ def _whole(step: StepTime) -> Section:
         ("once a step", seconds_text(step.seconds - step.passes), "exchanges that are not hidden, and the update"),
         ("step", seconds_text(step.seconds), f"{step.d.costs[step.slowest].stage.name} is the slowest" if several else ""),
         *([("bubble", percent(step.bubble), "of the passes' time, the slowest stage waits")] if several else []),
-        ("MFU", percent(mfu), "of the peak of all devices, what the model asks for"),
+        ("MFU", percent(mfu), f"of the peak of all devices, what the model asks for{', masked or not' if step.price.by_kernels else ''}"),
         ("HFU", percent(hfu), "with what is computed again"),
     ]
     return section("time", Table(rows))
