@@ -84,6 +84,17 @@ def test_a_program_says_a_rounded_peak_in_numbers(name: str) -> None:
         assert [code for code, _ in refused(text)] == ["PP122"]
 
 
+@pytest.mark.parametrize("name", ROUNDED)
+@pytest.mark.parametrize(("p", "m"), [(4, 8), (8, 2)])
+def test_an_open_pipeline_keeps_what_its_form_says_or_all_micro_batches_of_few(name: str, p: int, m: int) -> None:
+    """Of a device between the ends, whose runs of layers are alike; of few micro-batches no less than its order keeps, and at most all."""
+    open_, told, values = of_llama(name, None, None), of_llama(name, None, p, m), numbers(p, m)
+    between, run = open_.costs[1], open_.costs[1].runs[0]
+    found, exact = open_.value(between.activations, values), told.value(told.costs[p - 2].activations, values)
+    assert exact <= found <= m * max(open_.value(run.kept, values), open_.value(run.late, values))
+    assert m < p or found == exact
+
+
 @pytest.mark.parametrize(("name", "v"), SAID)
 def test_it_is_proved_and_its_expression_is_read_again(name: str, v: int | None) -> None:
     strategy = parse_strategy(f"zero1 * {written(name, v)}")

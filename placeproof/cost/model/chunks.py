@@ -15,7 +15,7 @@ from placeproof.cost.model.parts import DeviceSegment
 from placeproof.cost.model.recomputation import extent
 from placeproof.cost.model.stages import Stage, stages
 from placeproof.programs import For
-from placeproof.schedules import Kept, Schedule, StageLayout, formulas, is_own, kept_together, load, slots
+from placeproof.schedules import Kept, Schedule, StageLayout, forms, formulas, is_own, kept_together, load, slots
 from placeproof.semantics.linked import Linked
 
 if TYPE_CHECKING:
@@ -121,7 +121,21 @@ class PipelineFlow:
             message = f"`{self.name}` says no closed form of its peak, and the number of stages or micro-batches is open"
             refuse("PP203", message, help=f"say both, `pp(4, microbatches=8, schedule={self.name})`, or add a form to the file")
         counts = (tuple(self._share(term, put)) for form in peaks for term in _greatest(form))
+        if any("m" in relation.names for form in forms(self.schedule, "peak") for relation in form.when):
+            counts = (capped for kept, late in counts for capped in self._among_all(kept, late))
         return tuple(dict.fromkeys(((kept, late),) for kept, late in counts))
+
+    def _among_all(self, kept: Amount, late: Amount) -> tuple[tuple[Amount, Amount], ...]:
+        """No more than all micro-batches of a step, of which each is kept for one or the other: as many as can be for either."""
+        import sympy
+
+        def least(count: Amount, most: Amount) -> Amount:
+            return count if count == 0 else sympy.Min(count, most)
+
+        first, last = least(kept, self.batches), least(late, self.batches)
+        if late == 0:
+            return ((first, late),)
+        return (first, least(late, self.batches - first)), (least(kept, self.batches - last), last)
 
     def _decisive(self, moments: Sequence[Counts], alike: Sequence[int]) -> list[Counts]:
         """Without the moments at which another one keeps no less of each kind of run, whatever the number of micro-batches."""
