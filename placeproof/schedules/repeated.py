@@ -71,9 +71,15 @@ def _later(table: Timetable, m: int, block: int) -> int | None:
         skipped = ((one.repeated - one.more - shortest) * half // 2 for one in known)
         ends = tuple(one.end - count * one.slots for one, count in zip(known, skipped, strict=True))
         begins = tuple(end - one.more * one.slots for one, end in zip(known, ends, strict=True))
-        if min(begins) > 0 and _alike(table, begins, ends, block) and (later := _delay(table, begins, ends, block)) is not None:
-            return later
+        late = _late(table, begins, ends) if min(begins) > 0 else set()
+        if len(late) == 1 and _alike(table, begins, ends, block) and _waits(table, begins, ends, block, *late):
+            return late.pop()
     return None
+
+
+def _late(table: Timetable, begins: Cut, ends: Cut) -> set[int]:
+    """By how many units devices are later at the second cut."""
+    return {ticks[end - 1].end - ticks[begin - 1].end for ticks, begin, end in zip(table.ticks, begins, ends, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +145,12 @@ def _put_off(ticks: Sequence[Tick]) -> list[tuple[int, int]]:
     return list(waiting)
 
 
-def _delay(table: Timetable, begins: Cut, ends: Cut, block: int) -> int | None:
-    """By how many units the second cut is later, for every device and for all that was made before it and is waited for behind it; None if
-    that is not one and the same time, or if what is before a cut waits for what is behind it."""
+def _waits(table: Timetable, begins: Cut, ends: Cut, block: int, late: int) -> bool:
+    """Whether all that was made before the first cut and is waited for behind it has its like before the second one, so many units later;
+    and nothing before a cut waits for what is behind it."""
     jobs = jobs_of(table.schedule, table.p, table.m, table.v)
     depth = table.schedule.depth(table.p, table.v)
     made = {number: (d, i) for d, own in enumerate(jobs) for i, job in enumerate(own) for number in job.makes}
-    later = {ticks[end - 1].end - ticks[begin - 1].end for ticks, begin, end in zip(table.ticks, begins, ends, strict=True)}
 
     def before(number: int, cut: Cut) -> bool:
         d, i = made[number]
@@ -155,14 +160,13 @@ def _delay(table: Timetable, begins: Cut, ends: Cut, block: int) -> int | None:
         d, i = made[number]
         return table.ticks[d][i].end
 
-    for d, own in enumerate(jobs):
-        for i, job in enumerate(own):
-            for need, _ in job.needs:
-                if any(i < cut[d] and not before(need, cut) for cut in (begins, ends)):
-                    return None
-                if i >= begins[d] and before(need, begins):
-                    again = need + block * depth
-                    if need // depth % table.m + block >= table.m or not before(again, ends):
-                        return None
-                    later.add(when(again) - when(need))
-    return later.pop() if len(later) == 1 else None
+    def again(need: int) -> bool:
+        like = need + block * depth
+        return need // depth % table.m + block < table.m and before(like, ends) and when(like) - when(need) == late
+
+    return all(
+        again(need) if i >= begins[d] and before(need, begins) else all(i >= cut[d] or before(need, cut) for cut in (begins, ends))
+        for d, own in enumerate(jobs)
+        for i, job in enumerate(own)
+        for need, _ in job.needs
+    )
