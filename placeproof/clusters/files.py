@@ -76,11 +76,17 @@ def _reached(table: Table, key: str) -> Reached | None:
     made = Reached(**_sourced(inner, products=_rates, memory_bandwidth=_amount, kernel=_amount))
     peak = table.table("peak").data
     for name, rate in made.products.items():
-        if name not in peak or not rate <= peak[name]:
+        most = peak.get(name, 0)
+        if _is_number(most) and rate > most:
             inner.refuse(f"products of matrices in {name} reach more than the device has, or it has none", "products", name)
-    if isinstance(most := table.data.get("memory_bandwidth"), int | Decimal) and made.memory_bandwidth > most:
+    if _is_number(most := table.data.get("memory_bandwidth")) and made.memory_bandwidth > most:
         inner.refuse("memory reaches more than the device has", "memory_bandwidth")
     return made
+
+
+def _is_number(value: object) -> bool:
+    """What is none is refused where it stands."""
+    return isinstance(value, int | Decimal) and not isinstance(value, bool) and Decimal(value).is_finite()
 
 
 def _rates(table: Table, key: str) -> dict[str, Fraction]:

@@ -66,6 +66,8 @@ def digests(said: dict[str, Any]) -> dict[str, str]:
 
 def main(arguments: list[str]) -> None:
     """Write the digests, or the documents."""
+    if any(argument.startswith("-") for argument in arguments) or len(arguments) > 1:
+        sys.exit(__doc__)
     stored = {}
     for command in commands():
         said, name = document(command), " ".join(command)
