@@ -6,7 +6,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from placeproof.clusters.cluster import FORMATS, Cluster, Device, Host, Level, Reached
 from placeproof.core import files
@@ -84,7 +84,7 @@ def _reached(table: Table, key: str) -> Reached | None:
     return made
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | Decimal]:
     """What is none is refused where it stands."""
     return isinstance(value, int | Decimal) and not isinstance(value, bool) and Decimal(value).is_finite()
 
