@@ -70,7 +70,7 @@ def test_gradients_come_to_the_host_as_the_update_reads_them(model: str, strateg
 
 
 def test_the_sample_is_of_these() -> None:
-    assert len(set(STRATEGIES)) == 50
+    assert len(set(STRATEGIES)) == 52
     assert {strategy for _, strategy in SAMPLE} <= set(STRATEGIES)
     assert {model for model, _ in SAMPLE} == set(FAMILIES) <= set(presets())
 

@@ -255,7 +255,7 @@ def test_each_pass_runs_once_in_its_place(name: str) -> None:
 
 
 def test_what_a_schedule_is() -> None:
-    assert [n for n in NAMES if load(n).split] == ["dualpipe", "dualpipe-v", "zb-h1", "zb-h2", "zb-v"]
+    assert [n for n in NAMES if load(n).split] == ["dualpipe", "dualpipe-v", "v-half", "v-min", "zb-h1", "zb-h2", "zb-v"]
     assert [n for n in NAMES if load(n).copies == 2] == ["dualpipe"]
     assert [n for n in NAMES if load(n).overlapped] == ["dualpipe", "dualpipe-v"]
     assert load("interleaved").stages(2, 3) == ((0, 2, 4), (1, 3, 5))

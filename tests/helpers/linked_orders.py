@@ -62,6 +62,9 @@ class Order:
         names["m"] = eval(self.order.get("made_for", "m"), {}, names)
         for name, value in self.order.get("let", {}).items():
             names[name] = eval(value, {}, names)
+        if "block" in self.order:
+            yield from self._repeated(names, m)
+            return
         turn = eval(str(self.order.get("turn", 1)), {}, names)
         number = {(kind, c): 0 for kind in "FB" for c in range(self.v)}
         turns = {"F": 0, "B": 0}
@@ -80,6 +83,25 @@ class Order:
                 waiting.extend([(i, c)] * (kind == "B"))
             if i < m // self.copies:  # of an order that is made for more micro-batches the others are left out
                 yield kind, i, c
+
+    def _repeated(self, names: dict[str, Any], m: int) -> Iterator[tuple[str, int, int]]:
+        """A block that is repeated: its passes by their units of time, with weight gradients in units that are free, where it has none."""
+        every = eval(self.order["every"], {}, names)
+        begins: dict[int, tuple[str, int, int]] = {}
+        for said, unit in self.order["block"].items():
+            ((kind, chunk),) = PASS.findall(said)
+            begins |= {eval(unit, {}, names) + i * every: (kind, i, int(chunk or 0)) for i in range(m)}
+        waiting: deque[tuple[int, int]] = deque()
+        fills = not any(kind == "W" for kind, _, _ in begins.values())
+        for unit in range(max(begins) + 1):
+            if unit in begins:
+                kind, i, c = begins[unit]
+                yield kind, i, c
+                waiting.extend([(i, c)] * (fills and kind == "B"))
+            elif waiting:
+                yield ("W", *waiting.popleft())
+        for i, c in waiting:
+            yield "W", i, c
 
     def _chunk(self, kind: str, turns: dict[str, int], turn: int) -> int:
         """Turns of so many micro-batches of a chunk in a row; backwards go from the last chunk to the first."""
