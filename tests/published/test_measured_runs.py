@@ -277,3 +277,29 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     assert mine.kept == ideal.kept
     assert mine.beside == 0
     assert mine.working != 0
+
+
+def test_workspaces_are_those_of_the_sources() -> None:
+    """PyTorch: eight of 4 MiB from Hopper on, two of 4 MiB and eight of 16 KiB before; Transformer Engine: 32 MiB and 1 KiB, or 4 MiB."""
+    torch = {"hopper": 8 * 4096 * 1024, "ampere": (2 * 4096 + 8 * 16) * 1024, "volta": (2 * 4096 + 8 * 16) * 1024}
+    engine = {"hopper": 32 * 2**20 + 1024, "ampere": 4 * 2**20, "volta": 4 * 2**20}
+    for name in names():
+        for architecture, bytes_ in torch.items():
+            more = engine[architecture] if name == "megatron-te-2.11" else 0
+            assert find(name).on(architecture).workspace == bytes_ + more, (name, architecture)
+
+
+def test_a_layer_that_is_computed_again_keeps_its_output() -> None:
+    """As Megatron-core's function does: its output and the gradient by it lie there until its backward is over."""
+    import placeproof
+
+    run_by = find("megatron-te-2.11")
+    other = replace(run_by, differences=tuple(one for one in run_by.differences if one.name != "recomputed"))
+    model, strategy = load("llama3-8b"), placeproof.strategy("ddp(2)")
+    most = []
+    for one in (run_by, other):
+        (cost,) = derive_model(model, strategy, recompute="full", run_by=one).costs
+        sizes = {**model.sizes, "b": 1, "b_a": 2, "b_theta": 2}
+        most.append(max(int(m.bytes.subs(sizes)) for m in cost.moments if m.part == "layers" and m.backward))
+    assert most[0] > most[1]
+    assert (most[0] - most[1]) % (8192 * 4096 * 2) == 0  # streams
