@@ -26,6 +26,7 @@ from placeproof.profiles.profile import profile as read_profile
 from placeproof.report import derivation as closed_forms
 from placeproof.report.models import derivation as model_costs
 from placeproof.report.models import exact, time
+from placeproof.semantics.scheduled import require_order
 
 if TYPE_CHECKING:
     from placeproof.answers.configuration import WrittenConfiguration
@@ -191,6 +192,8 @@ def formulas(
     d = derive_shards(target, uneven, groups=groups)
     settings = Settings(given=texts(numbers), precision=precision, imported=imported)
     numbered = settings.numbers(symbols=d.symbols, degrees=d.degree_values)
+    if d.strategy is not None:
+        require_order(d.strategy, numbered.values)
     return answer(Formulas, d, numbers=numbered, shards=uneven, imported=tuple(imported))
 
 

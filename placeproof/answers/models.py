@@ -15,6 +15,7 @@ from placeproof.cost.model.stages import pipeline_axis
 from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap, StepTime, measured, step_time
 from placeproof.cost.model.vocabulary import padded
 from placeproof.cost.values import Numbers
+from placeproof.semantics.scheduled import require_order
 
 if TYPE_CHECKING:
     from placeproof.clusters import Cluster
@@ -59,6 +60,7 @@ def derived(
     Raises InputError where the model cannot have these sizes, or cannot be run that way.
     """
     _check_stages(strategy, run.layers)
+    require_order(strategy, numbers.values)
     model, rest = _sized(model, strategy, run.padding, numbers)
     widths = {**WIDTHS, **run.widths}
     recompute = run.recompute or next((read.recompute for read in imported), None)

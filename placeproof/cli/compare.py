@@ -72,11 +72,14 @@ def _strategies(o: Options, problems: Problems) -> Document:
 def _formulas(o: Options, subjects: Sequence[Subject], problems: Problems) -> Document:
     from placeproof.cost.compare import Comparison, known
     from placeproof.report.compare import document
+    from placeproof.semantics.scheduled import require_order
 
     members, settings = problems.attempt(lambda: derive_all(subjects)), o.given.settings(subjects)
     problems.attempt(settings.check)
     problems.raise_if_any()
     numbers = settings.numbers(symbols={name for d in members() for name in d.symbols})
+    for strategy in (d.strategy for d in members() if d.strategy is not None):
+        require_order(strategy, numbers.values)
     return document(Comparison(tuple(members()), known(numbers)), numbers)
 
 

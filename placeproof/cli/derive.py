@@ -225,10 +225,13 @@ def _formulas(o: Options, subject: Callable[[], Subject], shards: Callable[[], S
 
     def parts() -> dict[str, Document]:
         from placeproof.report.derivation import document
+        from placeproof.semantics.scheduled import require_order
 
         numbers = o.given.settings([subject()]).numbers(symbols=d().symbols, degrees=d().degree_values)
         if o.given.set_:
             require_numbers(d(), numbers)
+        if (strategy := d().strategy) is not None:
+            require_order(strategy, numbers.values)
         return {"": document(d(), numbers, shards())}
 
     return parts

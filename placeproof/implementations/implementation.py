@@ -118,7 +118,11 @@ def names() -> tuple[str, ...]:
 def find(name: str) -> BlockImplementation:
     """The implementation of that name, or of a file that ends in ``.toml``. Raises InputError with all names, or with all that is wrong."""
     if name.endswith(".toml"):
-        return read(Table.open(name, kind=_KIND))
+        table = Table.open(name, kind=_KIND)
+        if table.data.get("name") in names():
+            help = "another name: measured runs are not those of yours"
+            table.refuse(f"`{table.data['name']}` is an implementation that comes with placeproof", "name", help=help)
+        return read(table)
     if name not in names():
         listed = f"they are {', '.join(names())}; a file of your own ends in .toml"
         raise unknown_name(f"there is no implementation of blocks `{name}`", name, names(), listed)

@@ -3,7 +3,7 @@
 from placeproof.schedules.catalogue import is_own, load, names
 from placeproof.schedules.closed import bubble, evaluate, form, forms, formula, formulas, messages, peak, step
 from placeproof.schedules.order import Pass, orders, slots
-from placeproof.schedules.own import checked_at
+from placeproof.schedules.own import checked_at, require_at
 from placeproof.schedules.schedule import PassKind, Schedule, StageLayout
 from placeproof.schedules.simulation import UNIT, Times, simulate
 from placeproof.schedules.timetable import Bubble, Kept, TimedSlot, Timetable, kept_at_most, kept_together
@@ -34,6 +34,7 @@ __all__ = [
     "names",
     "orders",
     "peak",
+    "require_at",
     "simulate",
     "slots",
     "step",

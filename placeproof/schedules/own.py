@@ -59,8 +59,16 @@ def _faults(schedule: Schedule) -> tuple[tuple[KeyPath, Diagnostic], ...]:
     return tuple((("closed", i), fault) for i, form in enumerate(schedule.closed) for fault in _denied(schedule, form, sizes))
 
 
-def _denied(schedule: Schedule, form: Form, sizes: tuple[tuple[int, int, int], ...]) -> Iterator[Diagnostic]:
-    """Where a form is not what a run gives, at the first of some sizes; or that it speaks of none."""
+def require_at(schedule: Schedule, p: int, m: int, v: int) -> None:
+    """Raise InputError where a schedule gives no order at some numbers, or one of its closed forms is not what a run gives there."""
+    simulate(schedule, p=p, m=m, v=v)
+    found = [fault for form in schedule.closed for fault in _denied(schedule, form, ((p, m, v),), speaks=False)]
+    if found:
+        raise InputError(found)
+
+
+def _denied(schedule: Schedule, form: Form, sizes: tuple[tuple[int, int, int], ...], speaks: bool = True) -> Iterator[Diagnostic]:
+    """Where a form is not what a run gives, at the first of some sizes; or that it speaks of none, where it has to."""
     said = f"`{schedule.name}` says of its {form.what} `{form.form.text}`"
     spoken = False
     for p, m, v in sizes:
@@ -73,5 +81,5 @@ def _denied(schedule: Schedule, form: Form, sizes: tuple[tuple[int, int, int], .
                 message = f"{said}, which is {value} where a run gives {exact}: {shown}"
                 yield Diagnostic(code="PP112", message=message, help="mend the form, say under `when` where it holds, or leave it out")
                 return
-    if not spoken:
+    if speaks and not spoken:
         yield Diagnostic(code="PP112", message=f"{said}, under relations that hold at no size that is tried", help="loosen `when`")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import NamedTuple
 
 from placeproof.core.diagnostics import Diagnostic, InputError, suggestion
+from placeproof.core.mesh import degree_symbol
 from placeproof.core.strategy import NEUTRAL, Strategy
-from placeproof.schedules import Schedule, checked_at, is_own, load, names, simulate
+from placeproof.schedules import Schedule, checked_at, is_own, load, names, require_at, simulate
 
 
 def schedule_of(strategy: Strategy) -> Schedule:
@@ -72,6 +74,19 @@ def numbers_of(strategy: Strategy) -> Numbers | None:
     if degree is None or not isinstance(fixed, int):
         return None
     return Numbers(degree, fixed, chunks_of(strategy))
+
+
+def require_order(strategy: Strategy, values: Mapping[str, Fraction]) -> None:
+    """Raise InputError where the order of a schedule of one's own, or a form of it, is wrong at the numbers of symbols that are open in a
+    strategy: it was run at small ones."""
+    axis = next((a for a in strategy.axes if a.splits.stages), None)
+    if axis is None or not is_own(name_of(strategy)):
+        return
+    said = strategy.schedule.microbatches
+    devices = axis.degree or values.get(degree_symbol(axis.name, only=len(strategy.axes) == 1))
+    batches = said if isinstance(said, int) else values.get("m")
+    if devices is not None and batches is not None:
+        require_at(schedule_of(strategy), int(devices), int(batches), chunks_of(strategy))
 
 
 def not_proved(strategy: Strategy) -> str | None:

@@ -186,9 +186,10 @@ def test_formulas_are_the_same_in_sympy() -> None:
         for what in ("idle", "wait", "busy", "peak", "messages"):
             made = schedules.formula(name, what)
             assert made is not None
-            assert made.subs({sympy.Symbol(k): n for k, n in values.items()}) == schedules.evaluate(
-                name, what, p=p, m=m, v=v, d=1, times=times, M_B=34, M_W=32
-            ), (name, what)
+            number = schedules.evaluate(name, what, p=p, m=m, v=v, d=1, times=times, M_B=34, M_W=32)
+            assert (number is None) == (name in ("v-half", "v-min") and what in ("idle", "wait"))  # said of equal passes alone
+            if number is not None:
+                assert made.subs({sympy.Symbol(k): n for k, n in values.items()}) == number, (name, what)
 
 
 def test_large_pipelines_need_no_simulation() -> None:

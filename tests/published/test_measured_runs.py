@@ -256,6 +256,7 @@ DIFFERENCE = HEAD + '[difference.x]\ntext = "t"\nsource = "s"\n'
         (DIFFERENCE + 'agian = ["swiglu.s"]\n', "`agian` is no key of `[difference.x]`"),
         (DIFFERENCE + "workspace = { other = -1 }\n", "a whole number of at least 0"),
         ('name = "mine"\ntitle = "t"\n', "`source` is missing"),
+        (HEAD.replace("mine", "megatron-te-2.11"), "comes with placeproof"),
         ("name = \n", "this is not TOML"),
     ],
 )

@@ -173,3 +173,21 @@ def test_without_a_form_the_numbers_are_asked_for(tmp_path: Path) -> None:
     for ask in (placeproof.derive, placeproof.judge, lambda text: placeproof.model(text, "llama3-8b")):
         with pytest.raises(InputError, match="closed form of its peak"):
             ask(f'pp(schedule="{path}")')
+
+
+@pytest.mark.parametrize("model", [None, "llama3-8b"])
+def test_a_form_that_fails_beyond_small_sizes_is_refused_at_numbers_that_are_set(model: str | None, tmp_path: Path) -> None:
+    """Where stages or micro-batches are open in the strategy and set beside it, the order is run there; right forms are believed."""
+    file = tmp_path / "mine.toml"
+
+    def derived(form: str) -> None:
+        file.write_text(GOOD.replace('"m * M_B"', f'"{form}"') + '\n[[closed]]\nwhat = "messages"\nform = "2 * m * (p - 1)"\n')
+        text = f'pp(4, schedule="{file}")'
+        if model is None:
+            placeproof.derive(text, m=20)
+        else:
+            placeproof.model(text, model, b=1, m=20)
+
+    derived("m * M_B")
+    with pytest.raises(InputError, match="which is 12 where a run gives 20"):
+        derived("min(m, 12) * M_B")
