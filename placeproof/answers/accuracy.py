@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from placeproof.answers import subject as subjects
@@ -19,6 +20,9 @@ from placeproof.report import accuracy as documents
 from placeproof.runs import MeasuredRun, RunSet, named
 
 if TYPE_CHECKING:
+    from placeproof.cost.model import ModelDerivation
+    from placeproof.cost.model.time import StepTime
+    from placeproof.cost.values import Numbers
     from placeproof.report.document import Document
 
 
@@ -67,18 +71,25 @@ def _without(run_by: BlockImplementation, without: tuple[str, ...]) -> BlockImpl
 
 def _prediction(of: RunSet, run: MeasuredRun, run_by: BlockImplementation | None) -> Prediction:
     strategy = subjects.strategy(subjects.read(run.strategy))
-    clock = Clock(cluster=find_cluster(of.cluster)) if of.cluster else None
+    clock = Clock(cluster=find_cluster(of.cluster), overlap="none") if of.cluster else None
     architecture = clock.cluster.device.architecture if clock is not None else ""
     settings = Settings(given=run.settings, precision=of.precision)
     numbers = settings.numbers(degrees=degrees(strategy.axes, strategy.schedule.microbatches))
     how = ModelRun(run_by=None if run_by is None else run_by.on(architecture), recompute=of.recompute or None, layers=run.stages or None)
     d, rest = derived(subjects.model(of.model), strategy, how, numbers)
+    rest = replace(rest, values={"m": Fraction(min(run.steps)), **rest.values} if run.steps else rest.values)
     peaks = {cost.stage.name: (peak, cost) for cost in d.costs if (peak := d.value(cost.peak, rest.values)) is not None}
     stage, (peak, cost) = max(peaks.items(), key=lambda item: item[1][0])
     moment = d.peak_moment(cost, rest.values)
-    process = None
+    process, steps = None, {}
+    if clock is not None and run.process is not None:
+        process = process_memory(_step(d, rest, clock), cost).usual
     if clock is not None:
-        _, step = timed(d, rest, clock)
-        assert step is not None
-        process = process_memory(step, cost).usual
-    return Prediction(run=run, tensors=peak, process=process, stage=stage, moment="" if moment is None else moment.words)
+        steps = {m: _step(d, replace(rest, values={**rest.values, "m": Fraction(m)}), clock).seconds for m in run.steps}
+    return Prediction(run=run, tensors=peak, process=process, steps=steps, stage=stage, moment="" if moment is None else moment.words)
+
+
+def _step(d: ModelDerivation, numbers: Numbers, clock: Clock) -> StepTime:
+    _, step = timed(d, numbers, clock)
+    assert step is not None
+    return step

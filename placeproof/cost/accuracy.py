@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from placeproof.runs import MeasuredRun
@@ -10,14 +11,21 @@ from placeproof.runs import MeasuredRun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What is derived for a measured run: the most bytes of tensors of a device of its fullest ``stage``, what a driver usually
-    shows of the ``process``, and the ``moment`` of the stage; None where nobody says how it was run."""
+    """What is derived for a measured run: the most bytes of tensors of a device of its fullest ``stage``, with the ``moment`` of it, what a
+    driver usually shows of the ``process``, and seconds of ``steps`` by their number of micro-batches. None, or nothing, where nobody says
+    how it was run."""
 
     run: MeasuredRun
     tensors: Fraction | None = None
     process: Fraction | None = None
+    steps: Mapping[int, Fraction] = field(default_factory=dict)
     stage: str = ""
     moment: str = ""
+
+    @property
+    def step_errors(self) -> dict[int, Fraction]:
+        """Of steps, as shares of what was measured, by the number of micro-batches."""
+        return {m: seconds / self.run.steps[m] - 1 for m, seconds in self.steps.items()}
 
     @property
     def process_error(self) -> Fraction | None:

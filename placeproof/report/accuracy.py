@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 from placeproof.cost.accuracy import Prediction
 from placeproof.report.document import Document, Lines, Notes, Section, Table, section
+from placeproof.report.units import seconds_text
 from placeproof.runs import UNITS, RunSet
 
 SCHEMA = "placeproof.accuracy/1"
@@ -45,6 +46,7 @@ def _sections(of: RunSet, predictions: Sequence[Prediction], without: Sequence[s
         notes.append(f"reserved, what the allocator had beyond the measured tensors: from {_share(min(more))} to {_share(max(more))}")
     title = "what a driver shows at most" if process else "the most that tensors take"
     yield section(title, Table(rows, head, range(1, len(head))), Notes(notes))
+    yield from _steps(of, predictions, settings)
     moments = dict.fromkeys(one.moment for one in predictions if one.moment)
     yield from [section("where that is", Lines(list(moments)))] if moments else []
 
@@ -54,6 +56,30 @@ _MEASURE = {
     "tensors": "tensors of a device of the fullest stage",
     "process": "all of the fullest stage; derived: tensors, the median of what allocators reserved, a context, communicators",
 }
+
+
+def _steps(of: RunSet, predictions: Sequence[Prediction], settings: Mapping[str, Sequence[str]]) -> Iterator[Section]:
+    """Steps by their number of micro-batches, where they were measured."""
+    errors = [abs(error) for one in predictions for error in one.step_errors.values()]
+    if not errors:
+        return
+    sizes = {name: values for name, values in settings.items() if name != "m"}
+    rows = [
+        (
+            one.run.strategy,
+            *(values[number] for values in sizes.values()),
+            str(m),
+            seconds_text(one.run.steps[m]),
+            seconds_text(seconds),
+            _share(one.step_errors[m]),
+        )
+        for number, one in enumerate(predictions)
+        for m, seconds in one.steps.items()
+    ]
+    head = ("strategy", *sizes, "m", "measured", "derived", "error")
+    notes = [f"on {of.cluster}, nothing overlapped; m: micro-batches of a step"]
+    notes.append(f"errors: {_share(sum(errors, Fraction(0)) / len(errors))} on average, at most {_share(max(errors))}")
+    yield section("how long a step takes", Table(rows, head, range(1, len(head))), Notes(notes))
 
 
 def _settings(predictions: Sequence[Prediction]) -> dict[str, list[str]]:
@@ -90,6 +116,10 @@ def _data(of: RunSet, predictions: Sequence[Prediction], without: Sequence[str])
                 "process": {"measured": one.run.process, "derived": one.process, "error": one.process_error},
                 "tensors": {"measured": one.run.tensors, "derived": one.tensors, "error": one.error},
                 "reserved": one.run.reserved,
+                "steps": [
+                    {"m": m, "measured": one.run.steps[m], "derived": seconds, "error": one.step_errors[m]}
+                    for m, seconds in one.steps.items()
+                ],
                 "stage": one.stage or None,
                 "moment": one.moment or None,
             }

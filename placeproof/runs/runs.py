@@ -5,7 +5,8 @@ No figure of a prediction may be fitted to them. What is predicted is not writte
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache, partial
@@ -29,7 +30,7 @@ class MeasuredRun:
     are not as many.
 
     What was measured: ``tensors``, the most bytes of tensors of a device, ``reserved``, what the allocator had then, and ``process``, what
-    a driver shows. None where nobody says.
+    a driver shows. None where nobody says. ``steps``: seconds of a step by its number of micro-batches.
     """
 
     name: str
@@ -39,6 +40,7 @@ class MeasuredRun:
     reserved: Fraction | None
     process: Fraction | None = None
     stages: tuple[int, ...] = ()
+    steps: Mapping[int, Fraction] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +49,7 @@ class RunSet:
 
     ``unit``: that of what was measured, a key of :data:`UNITS`. ``within``: the largest error of what is derived for tensors, rounded up; a
     test holds it, and likewise ``process_within``. 0 where nothing is derived. ``cluster``: that of the devices, for what a driver shows;
-    ``recompute``: what was computed again.
+    and how long a step takes there, nothing overlapped; ``recompute``: what was computed again.
     """
 
     name: str
@@ -110,7 +112,7 @@ def _read(table: Table) -> RunSet:
 
 def _run(row: Table, settings: tuple[str, ...], unit: int) -> MeasuredRun:
     measured = dict.fromkeys(("tensors", "reserved", "process"), partial(_amount, unit=unit))
-    said = row.fields(name=Table.required, strategy=Table.text, settings=Table.texts, stages=_layers, **measured)
+    said = row.fields(name=Table.required, strategy=Table.text, settings=Table.texts, stages=_layers, steps=_steps, **measured)
     return MeasuredRun(**{**said, "settings": settings + said["settings"]})
 
 
@@ -118,6 +120,18 @@ def _amount(table: Table, key: str, unit: int) -> Fraction | None:
     """An amount, as it is printed, in bytes."""
     value: Any = table.value(key, lambda value: isinstance(value, Decimal | int) and value > 0, "an amount above 0")
     return None if value is None else Fraction(value) * unit
+
+
+def _steps(table: Table, key: str) -> dict[int, Fraction]:
+    """Milliseconds by the number of micro-batches, in seconds."""
+    inner, found = table.table(key), {}
+    for name in inner.data:
+        value: Any = inner.value(name, lambda value: isinstance(value, Decimal | int) and value > 0, "a number of milliseconds above 0")
+        if value is not None and name.isdecimal():
+            found[int(name)] = Fraction(value) / 1000
+        elif not name.isdecimal():
+            inner.refuse(f"`{name}` is no number of micro-batches", name)
+    return found
 
 
 def _layers(table: Table, key: str) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ def test_the_table_has_every_run(capsys: pytest.CaptureFixture[str]) -> None:
     for one in named("b200").runs:
         assert one.strategy in text
     assert "reserved" in text
+    assert "how long a step takes" in text
     assert "errors:" in text
 
 
@@ -27,6 +28,7 @@ def test_data_has_what_the_table_has(capsys: pytest.CaptureFixture[str]) -> None
     for row, one in zip(data["rows"], named("b200").runs, strict=True):
         assert row["strategy"] == one.strategy
         assert row["tensors"]["measured"] == float(one.tensors or 0)
+        assert {step["m"]: step["measured"] for step in row["steps"]} == {m: float(s) for m, s in one.steps.items()}
         assert row["tensors"]["error"] == pytest.approx(row["tensors"]["derived"] / row["tensors"]["measured"] - 1)
 
 
