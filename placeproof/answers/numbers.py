@@ -115,4 +115,11 @@ def byte_count(text: str) -> Fraction:
         refuse(
             "PP202", f"`{text}` is no amount of memory", help="for example 6GB, 5.5GiB or 6e9; units are " + ", ".join(filter(None, _UNITS))
         )
-    return Fraction(found[1]) * _UNITS[found[2]]
+    amount = Fraction(found[1]) * _UNITS[found[2]]
+    if not found[2] and 0 < amount < 10**6:
+        refuse(
+            "PP202",
+            f"`{text}` is an amount of {text.strip()} bytes",
+            help=f"say the unit: `{text.strip()}GB`, or `{text.strip()}B` if that is meant",
+        )
+    return amount

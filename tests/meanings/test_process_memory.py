@@ -99,6 +99,12 @@ def test_amounts_of_memory(text: str, number: float) -> None:
     assert byte_count(text) == number
 
 
+@pytest.mark.parametrize("text", ["6", "5.5", "80"])
+def test_few_bytes_without_a_unit_are_no_amount(text: str) -> None:
+    with pytest.raises(InputError, match="bytes"):
+        byte_count(text)
+
+
 @pytest.mark.parametrize("text", ["", "6 gb", "GB", "-1GB", "6GB7", "1e999", "nan", "6 G B"])
 def test_what_is_no_amount_of_memory(text: str) -> None:
     with pytest.raises(InputError, match="no amount of memory"):

@@ -76,6 +76,8 @@ def words(recompute: Recompute) -> tuple[str, ...]:
     for word in dict.fromkeys(given):
         if _kind(word) not in RECOMPUTE:
             help = suggestion(word, RECOMPUTE) or f"one of {', '.join(RECOMPUTE)}, full:3, full/3, or several: selective+norms"
+            if word.lower().startswith("full") and {*":/"} & {*word}:
+                help = "`full:3` is of the first 3 layers of each run, `full/3` of all of them, 3 at a time"
             problems.add("PP104", f"there is no recomputation `{word}`", help=help)
         elif kinds.count(_kind(word)) > 1:
             problems.add("PP104", f"recomputation `{recompute}` says `{_kind(word)}` twice", help="say it once")
