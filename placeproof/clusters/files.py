@@ -136,7 +136,7 @@ def _amount(table: Table, key: str, *, zero: bool = False) -> Fraction:
     value = table.data.get(key)
     if value is None:
         table.missing(key)
-    elif isinstance(value, bool) or not isinstance(value, int | Decimal) or not Decimal(value).is_finite():
+    elif not _is_number(value):
         table.refuse(f"`{key}` is a number, not {shown(value)}", key)
     elif not within(Fraction(value)):
         table.refuse(f"`{key}` is of a magnitude that nothing has: {value}", key, help="write less than 1e100")

@@ -41,7 +41,7 @@ def _sections(of: RunSet, predictions: Sequence[Prediction], without: Sequence[s
     head = ("strategy", *settings, "measured", "derived", "error", *(["reserved"] if more else []))
     notes = [f"{of.unit}: {_MEASURE[of_what]}"]
     if errors := [abs(e) for one in predictions if (e := one.process_error if process else one.error) is not None]:
-        notes.append(f"errors: {_share(sum(errors, Fraction(0)) / len(errors))} on average, at most {_share(max(errors))}")
+        notes.append(_errors(errors))
     if more:
         notes.append(f"reserved, what the allocator had beyond the measured tensors: from {_share(min(more))} to {_share(max(more))}")
     title = "what a driver shows at most" if process else "the most that tensors take"
@@ -63,11 +63,10 @@ def _steps(of: RunSet, predictions: Sequence[Prediction], settings: Mapping[str,
     errors = [abs(error) for one in predictions for error in one.step_errors.values()]
     if not errors:
         return
-    sizes = {name: values for name, values in settings.items() if name != "m"}
     rows = [
         (
             one.run.strategy,
-            *(values[number] for values in sizes.values()),
+            *(values[number] for values in settings.values()),
             str(m),
             seconds_text(one.run.steps[m]),
             seconds_text(seconds),
@@ -76,10 +75,13 @@ def _steps(of: RunSet, predictions: Sequence[Prediction], settings: Mapping[str,
         for number, one in enumerate(predictions)
         for m, seconds in one.steps.items()
     ]
-    head = ("strategy", *sizes, "m", "measured", "derived", "error")
-    notes = [f"on {of.cluster}, nothing overlapped; m: micro-batches of a step"]
-    notes.append(f"errors: {_share(sum(errors, Fraction(0)) / len(errors))} on average, at most {_share(max(errors))}")
+    head = ("strategy", *settings, "m", "measured", "derived", "error")
+    notes = [f"on {of.cluster}, nothing overlapped; m: micro-batches of a step", _errors(errors)]
     yield section("how long a step takes", Table(rows, head, range(1, len(head))), Notes(notes))
+
+
+def _errors(errors: Sequence[Fraction]) -> str:
+    return f"errors: {_share(sum(errors, Fraction(0)) / len(errors))} on average, at most {_share(max(errors))}"
 
 
 def _settings(predictions: Sequence[Prediction]) -> dict[str, list[str]]:

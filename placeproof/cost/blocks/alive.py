@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from placeproof.core.remembered import remembered
-from placeproof.cost.blocks.flops import matrices, operations, storage, taken_apart, weights
+from placeproof.cost.blocks.flops import Operation, matrices, operations, storage, taken_apart, weights
 from placeproof.cost.blocks.tensors import kept
 from placeproof.programs import POSITIONS, Assign, Binary, Call, Do, Program
 from placeproof.programs.ops import COLLECTIVES
@@ -112,18 +112,21 @@ class _Walk:
             return set()
         scores = {key for key, value in self.values.items() if between <= set(value.layout.dims)}
         others = {id(storage(v)) for line in self.lines if id(line.result) not in scores for v in line.reads}
-        made = {id(line.result) for line, late in zip(self.lines, self.backward, strict=True) if late and self._contracts(line)}
+        made = {
+            id(line.result)
+            for line, late in zip(self.lines, self.backward, strict=True)
+            if late and (o := self._operation(line)) and o.op == "contract"
+        }
         return scores | ((made & set(self.last)) - others)
 
     def _of_backward(self, key: int) -> bool:
         return self.values[key].incoming or (self.made[key] >= 0 and self.backward[self.made[key]])
 
-    def _product(self, line: Line) -> bool:
-        made = self.operations.get(id(line.result))
-        return made is not None and made.product
+    def _operation(self, line: Line) -> Operation | None:
+        return self.operations.get(id(line.result))
 
-    def _contracts(self, line: Line) -> bool:
-        return id(line.result) in self.operations and self.operations[id(line.result)].op == "contract"
+    def _product(self, line: Line) -> bool:
+        return (made := self._operation(line)) is not None and made.product
 
     def _kernel(self, line: Line) -> bool:
         """Whether it is a product of matrices, a look-up or a collective: kernels of their own, whose operands and results are tensors."""
@@ -149,7 +152,7 @@ class _Walk:
         summed, parts = set[int](), set[int]()
         for line in self.lines:
             read = [storage(v) for v in line.reads if v.layout.hot is None]
-            once = all(uses[id(v)] == 1 and not v.name.startswith("_") for v in read)
+            once = all(uses[id(v)] == 1 for v in read)
             if not isinstance(line.stmt, Assign) or not read or not once:
                 summed |= {id(line.result)} if self._product(line) else set()
                 continue
@@ -164,7 +167,7 @@ class _Walk:
     def _put_weights_last(self) -> None:
         """A layer's gradient by its weights is made after the one by its input, and while that is exchanged. What it gathers stays."""
         for i, line in enumerate(self.lines):
-            made = self.operations.get(id(line.result))
+            made = self._operation(line)
             if made is None or not made.product or made.during != "weights":
                 continue
             end = self._handed_on(i, [v for v in line.reads if v.incoming])
@@ -176,7 +179,7 @@ class _Walk:
     def _handed_on(self, i: int, incoming: list[BlockValue]) -> int:
         """The statement that makes the gradient by the input of the layer that has this one by its weights, or that exchanges it."""
         for j in range(i, len(self.lines)):
-            made = self.operations.get(id(self.lines[j].result))
+            made = self._operation(self.lines[j])
             if made is not None and made.product and made.during == "inputs" and any(v in incoming for v in made.reads):
                 break
         else:

@@ -33,7 +33,7 @@ from typing import Literal, TypeAlias
 
 from placeproof.core.diagnostics import Diagnostic
 from placeproof.core.remembered import remembered
-from placeproof.cost.blocks.tensors import Amount, SizeError, Splits, elements
+from placeproof.cost.blocks.tensors import Amount, SizeError, Splits, elements, every_degree
 from placeproof.programs import POSITIONS, Assign, Binary, Call, Do, Expr, For, Number, Program, Ref, Stmt
 from placeproof.programs.ir import adjoints
 from placeproof.programs.ops import COLLECTIVES
@@ -150,7 +150,7 @@ def _sum(
     load: Amount,
     counts: Callable[[Operation], bool],
 ) -> Work:
-    every = {a.name: a.degree for a in program.axes if a.degree is not None} | dict(degrees)
+    every = every_degree(program, degrees)
     counts_by_pass: dict[str, Amount] = dict.fromkeys(("forward", "again", "inputs", "weights"), 0)
     for operation in filter(counts, operations(program)):
         kind = "again" if operation.again else operation.during

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from placeproof.core.remembered import remembered
 from placeproof.cost.blocks.flops import Operation, Work, amount, operations
-from placeproof.cost.blocks.tensors import INDEX_BYTES, Amount
+from placeproof.cost.blocks.tensors import INDEX_BYTES, Amount, every_degree
 from placeproof.programs import POSITIONS, Program
 from placeproof.programs.ops import COLLECTIVES
 from placeproof.semantics.layouts.layout import Layout
@@ -131,7 +131,7 @@ def moved(
 ) -> Work:
     """Bytes that everything but products of matrices reads and writes on one device; arguments are those of :func:`kernel_work`, degrees
     that the program fixes apart. Raises InputError for a program that is no block, SizeError as :func:`kernel_work` does."""
-    every = {a.name: a.degree for a in program.axes if a.degree is not None} | dict(degrees)
+    every = every_degree(program, degrees)
     return kernel_work(kernels(program, frozenset(inside)), sizes, every, width, widths, load=load).moved
 
 

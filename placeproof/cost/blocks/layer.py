@@ -20,7 +20,7 @@ from placeproof.cost.blocks.chain import INPUT, Origin, chained
 from placeproof.cost.blocks.flops import Work, amount, element_operations, flops, matrices, operations, products, storage, weights
 from placeproof.cost.blocks.kernels import KernelWork, kernel_work, kernels
 from placeproof.cost.blocks.recompute import AGAIN, computed_again, made_in_forward, recompute
-from placeproof.cost.blocks.tensors import INDEX_BYTES, Amount, Splits, exchanges, kept
+from placeproof.cost.blocks.tensors import INDEX_BYTES, Amount, Splits, every_degree, exchanges, kept
 from placeproof.programs import POSITIONS, Assign, Program
 from placeproof.programs.ops import COLLECTIVES
 from placeproof.semantics.layouts.lines import BlockValue, lines
@@ -246,7 +246,7 @@ class Layer:
         of the elements of values (``block.value`` or ``value``), where they differ. Raises SizeError where a size or a degree is
         missing, or does not divide.
         """
-        every = self._degrees(degrees)
+        every = every_degree(self.program, degrees)
         counted = ((s, s.elements(sizes, every, load)) for s in stored)
         return tuple(SizedTensor(stored=s, elements=n, bytes=n * s.width(width, widths or {})) for s, n in counted)
 
@@ -293,22 +293,19 @@ class Layer:
         known = widths or {}
         told = {name: known.get(f"{o.block}.{o.name}", known.get(o.name, width)) for name, o in origins.items()}
         every = kernels(self.program, frozenset(inside), blocks)
-        return kernel_work(every, sizes, self._degrees(degrees), width, told, inside=inside, load=load)
+        return kernel_work(every, sizes, every_degree(self.program, degrees), width, told, inside=inside, load=load)
 
     def exchanges(
         self, sizes: Mapping[str, Amount], degrees: Mapping[str, Amount], width: Amount, load: Amount = 1
     ) -> tuple[Exchange, ...]:
         """Every collective, in the order in which a device enters it, with ``width`` bytes an element. Raises SizeError as :meth:`rows`."""
-        every = self._degrees(degrees)
+        every = every_degree(self.program, degrees)
         thin = [o.picked for o in operations(self.program) if o.op in COLLECTIVES]
         entered = []
         for sent, picked in zip(exchanges(self.program), thin, strict=True):
             elements = amount(sent.dims, sent.split, picked & set(sent.dims), sizes, every, load)
             entered.append(Exchange(kind=sent.kind, axes=sent.axes, bytes=width * elements, op=sent.op, phase=sent.phase))
         return tuple(entered)
-
-    def _degrees(self, degrees: Mapping[str, Amount]) -> dict[str, Amount]:
-        return {a.name: a.degree for a in self.program.axes if a.degree is not None} | dict(degrees)
 
 
 def layer(blocks: Sequence[Program], name: str = "layer") -> Layer:

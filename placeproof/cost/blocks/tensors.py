@@ -197,6 +197,11 @@ def _size_error(code: str, message: str, help: str) -> SizeError:
     return SizeError([Diagnostic(code=code, message=message, help=help)])
 
 
+def every_degree(program: Program, degrees: Mapping[str, Amount]) -> dict[str, Amount]:
+    """The degrees of a program's axes: those that it fixes, and those that are given."""
+    return {a.name: a.degree for a in program.axes if a.degree is not None} | dict(degrees)
+
+
 def kept_bytes(
     program: Program,
     sizes: Mapping[str, Amount],
@@ -209,5 +214,5 @@ def kept_bytes(
     ``width``: bytes of an element; ``widths``: of the elements of values by name, where they differ (a statistic in fp32 beside
     activations in bf16). Degrees that the program fixes need not be given. Raises SizeError as :func:`elements` does.
     """
-    every = {a.name: a.degree for a in program.axes if a.degree is not None} | dict(degrees)
+    every = every_degree(program, degrees)
     return sum(k.bytes(sizes, every, width, widths) for k in kept(program))

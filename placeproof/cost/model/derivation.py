@@ -26,7 +26,7 @@ from placeproof.cost.model.compiled import compiled
 from placeproof.cost.model.directions import iterated
 from placeproof.cost.model.parts import DeviceSegment, Sizing, parts
 from placeproof.cost.model.recomputation import Recompute, chosen, extent, of_layers, words
-from placeproof.cost.model.running import PassMoment, beside, computed_again, pass_moments, widened
+from placeproof.cost.model.running import PassMoment, running
 from placeproof.cost.model.stages import Stage, require_something
 from placeproof.cost.model.step import StepCosts
 from placeproof.cost.model.traffic import ParameterShare, Transfer, sent_of_activations, synchronised
@@ -308,7 +308,7 @@ def _cost(
     runs = tuple(_run(run, at) for run in stage.runs.values() or [stage])
     at_once = flow.at_once(stage, [runs.index(run) for run in runs])
     put_off = any(late != 0 for moment in at_once for _, late in moment)
-    moments = () if run_by is None else pass_moments(stage, at, run_by, put_off)
+    beyond = running(stage, at, run_by, put_off, linked.values, states["optimizer"])
     return StageCost(
         stage=stage,
         parameters=counted,
@@ -316,11 +316,11 @@ def _cost(
         held=tuple(_held(stage, at)),
         runs=runs,
         at_once=at_once,
-        working=computed_again(stage, at, put_off) if run_by is None else sympy.Max(*(one.bytes for one in moments), evaluate=False),
-        moments=moments,
-        beside=sympy.Integer(0) if run_by is None else beside(stage, at, run_by, linked.values, states["optimizer"]),
+        working=beyond.working,
+        moments=beyond.moments,
+        beside=beyond.beside,
         transient=passing(shares, "transient"),
-        updating=passing(shares, "update") + (0 if run_by is None else widened(run_by, states["optimizer"])),
+        updating=passing(shares, "update") + beyond.updating,
         offloaded=offloaded,
         sent=(
             *sent_of_activations(stage, at, flow.batches, flow.hops(stage), linked, layer),

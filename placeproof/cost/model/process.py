@@ -24,7 +24,7 @@ class Range:
 
     least: Fraction
     most: Fraction
-    source: str
+    source: str = ""
 
 
 #: A context of CUDA with kernels, before anything is exchanged.
@@ -68,11 +68,11 @@ class ProcessMemory:
         """All of it."""
         low, high = self.tensors * (1 - self.error), self.tensors * (1 + self.error)
         if self.kept_free is not None:
-            return Range(least=low + self.kept_free, most=high + self.kept_free, source="")
+            return Range(least=low + self.kept_free, most=high + self.kept_free)
         if self.allocator is None or self.libraries is None:
-            return Range(least=low, most=high, source="")
+            return Range(least=low, most=high)
         # what is reserved beyond tensors may be given back before memory runs out, and so may what is exchanged be done with less
-        return Range(least=low, most=self.allocator.most * (1 + self.error) + self.libraries.most, source="")
+        return Range(least=low, most=self.allocator.most * (1 + self.error) + self.libraries.most)
 
     @property
     def fits(self) -> bool | None:
@@ -87,9 +87,12 @@ def process_memory(step: StepTime, cost: StageCost) -> ProcessMemory:
     device, tensors = step.price.cluster.device, step.price.amount(cost.peak)
     low, usual, high, count = reserved()
     communicators = len({sent.axes for sent in cost.sent if step.price.timed(sent).group.degree > 1})
-    least, most = (context + communicators * buffers for context, buffers in zip(_ends(CONTEXT), _ends(COMMUNICATOR), strict=True))
     allocator = Range(least=tensors * (1 + low), most=tensors * (1 + high), source=f"what was reserved on {count} measured runs")
-    libraries = Range(least=least, most=most, source=LIBRARIES)
+    libraries = Range(
+        least=CONTEXT.least + communicators * COMMUNICATOR.least,
+        most=CONTEXT.most + communicators * COMMUNICATOR.most,
+        source=LIBRARIES,
+    )
     of_nvidia = bool(device.architecture)
     return ProcessMemory(
         tensors=tensors,
@@ -99,12 +102,8 @@ def process_memory(step: StepTime, cost: StageCost) -> ProcessMemory:
         communicators=communicators,
         capacity=device.capacity,
         kept_free=step.reserve,
-        usual=tensors * (1 + usual) + most if of_nvidia else None,
+        usual=tensors * (1 + usual) + libraries.most if of_nvidia else None,
     )
-
-
-def _ends(of: Range) -> tuple[Fraction, Fraction]:
-    return of.least, of.most
 
 
 def error(run_by: BlockImplementation | None) -> Fraction:

@@ -126,15 +126,37 @@ def _gradients(part: DeviceSegment, at: Sizing, run_by: BlockImplementation) -> 
     return sympy.Add(*(row.elements for row in rows)) * symbol("b_theta")
 
 
-def beside(stage: Stage, at: Sizing, run_by: BlockImplementation, values: Mapping[str, Amount], optimizer: sympy.Expr) -> sympy.Expr:
-    """Bytes that an implementation has beside model states and activations all the time. ``optimizer``: bytes of optimizer state."""
-    copied = owned(optimizer) if run_by.flat_gradients else 0
-    return dummy_gradients(stage, at, run_by, values) + (copied + run_by.bucket) * symbol("b_g") + run_by.workspace
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """Bytes beyond model states and activations: ``working`` in a pass, the most of ``moments`` where there are any; ``beside`` all the
+    time; ``updating``, beyond what the step has there, in the update."""
+
+    working: sympy.Expr
+    moments: tuple[PassMoment, ...]
+    beside: sympy.Expr
+    updating: sympy.Expr
 
 
-def widened(run_by: BlockImplementation, optimizer: sympy.Expr) -> sympy.Expr:
-    """Bytes of gradients in fp32 that the update makes of those that it updates."""
-    return 4 * owned(optimizer) if run_by.widened_gradients else owned(optimizer) * 0
+def running(
+    stage: Stage, at: Sizing, run_by: BlockImplementation | None, put_off: bool, values: Mapping[str, Amount], optimizer: sympy.Expr
+) -> Running:
+    """What a stage has as an implementation runs it; None: as the blocks' programs say. ``optimizer``: bytes of optimizer state.
+
+    ``put_off``: as :func:`computed_again`. ``values``: sizes that are known.
+    """
+    import sympy
+
+    none = sympy.Integer(0)
+    if run_by is None:
+        return Running(working=computed_again(stage, at, put_off), moments=(), beside=none, updating=none)
+    moments, mine = pass_moments(stage, at, run_by, put_off), owned(optimizer)
+    copied = mine if run_by.flat_gradients else none
+    return Running(
+        working=sympy.Max(*(one.bytes for one in moments), evaluate=False),
+        moments=moments,
+        beside=dummy_gradients(stage, at, run_by, values) + (copied + run_by.bucket) * symbol("b_g") + run_by.workspace,
+        updating=4 * mine if run_by.widened_gradients else none,
+    )
 
 
 def owned(optimizer: sympy.Expr) -> sympy.Expr:
