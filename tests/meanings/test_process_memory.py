@@ -13,13 +13,20 @@ from placeproof.answers.costs import StepSeconds
 from placeproof.answers.numbers import byte_count
 from placeproof.clusters import cluster, load
 from placeproof.core.diagnostics import InputError
+from placeproof.cost.model.derivation import ModelDerivation, derive_model
 from placeproof.cost.model.process import AS_PROGRAMS_SAY, COMMUNICATOR, CONTEXT, ProcessMemory, error, process_memory
 from placeproof.implementations import find
+from placeproof.models import load as load_model
 from placeproof.runs import reserved
 
 
 def step(strategy: str, *, where: str = "dgx-h100", reserve: str | None = None, **numbers: int) -> StepSeconds:
     return placeproof.model(strategy, "llama3-8b", **{"b": 1, "s": 4096, **numbers}).time(where, reserve=reserve)
+
+
+def derived(model: str, implementation: str | None) -> ModelDerivation:
+    run_by = None if implementation is None else find(implementation)
+    return derive_model(load_model(model), placeproof.strategy("fsdp(8)"), run_by=run_by)
 
 
 def memory(of: StepSeconds) -> ProcessMemory:
@@ -75,8 +82,16 @@ def test_the_error_is_that_of_measured_runs() -> None:
     """Of an implementation, what its runs were off at most; where blocks are run as their programs say, more than these were off."""
     errors = [abs(one.error) for one in accuracy("b200", ["all"]).predictions if one.error is not None]
     assert max(errors) < AS_PROGRAMS_SAY < 2 * max(errors)
-    assert error(None) == AS_PROGRAMS_SAY
-    assert error(find("megatron-te-2.11")) == Fraction(1, 1000)
+    assert error(derived("llama3-8b", None)) == AS_PROGRAMS_SAY
+    assert error(derived("llama3-8b", "megatron-te-2.11")) == Fraction(1, 1000)
+
+
+@pytest.mark.parametrize("model", ["mixtral-8x7b", "gemma2-9b"])
+def test_blocks_that_nobody_described_are_not_within_what_was_measured(model: str) -> None:
+    """Of models whose blocks the implementation describes in part alone."""
+    d = derived(model, "megatron-te-2.11")
+    assert d.undescribed
+    assert error(d) == AS_PROGRAMS_SAY
 
 
 @pytest.mark.parametrize(("where", "more"), [("dgx-h100", 67109888), ("dgx-a100-80", 12713984), ("dgx-b200", 67109888)])

@@ -199,6 +199,12 @@ class ModelDerivation:
             forms |= {f"{name}.{key}": n for key, n in sometimes if n != 0}
         return forms
 
+    @property
+    def undescribed(self) -> tuple[str, ...]:
+        """Blocks of which its implementation says nothing, so that they are run as their programs say; all without one."""
+        described = () if self.run_by is None else self.run_by.describes
+        return tuple(dict.fromkeys(b.name for p in self.parts for b in p.blocks if b.name not in described))
+
     def peak_moment(self, cost: StageCost, values: Mapping[str, Fraction]) -> PassMoment | None:
         """The moment of a stage's passes at which most lies there, as its implementation runs them; None while a symbol is not set."""
         known = {moment: n for moment in cost.moments if (n := self.value(moment.bytes, values)) is not None}

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from placeproof.cost.model.derivation import StageCost
+from placeproof.cost.model.derivation import ModelDerivation, StageCost
 from placeproof.runs import like, reserved
 
 if TYPE_CHECKING:
     from placeproof.cost.model.time import StepTime
-    from placeproof.implementations import BlockImplementation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +95,7 @@ def process_memory(step: StepTime, cost: StageCost) -> ProcessMemory:
     of_nvidia = bool(device.architecture)
     return ProcessMemory(
         tensors=tensors,
-        error=error(step.d.run_by),
+        error=error(step.d),
         allocator=allocator if of_nvidia else None,
         libraries=libraries if of_nvidia else None,
         communicators=communicators,
@@ -106,6 +105,11 @@ def process_memory(step: StepTime, cost: StageCost) -> ProcessMemory:
     )
 
 
-def error(run_by: BlockImplementation | None) -> Fraction:
-    """How far tensors were off at most, as a share, on measured runs of an implementation; of one without such runs, as without one."""
-    return max((one.within for one in like(run_by.name)), default=AS_PROGRAMS_SAY) if run_by is not None else AS_PROGRAMS_SAY
+def error(d: ModelDerivation) -> Fraction:
+    """How far tensors were off at most, as a share, on measured runs of the implementation that runs all of a model's blocks.
+
+    Where some are run as their programs say, or no run was measured: what is allowed for those.
+    """
+    if d.run_by is None or d.undescribed:
+        return AS_PROGRAMS_SAY
+    return max((one.within for one in like(d.run_by.name)), default=AS_PROGRAMS_SAY)

@@ -258,7 +258,7 @@ def _run_by(d: ModelDerivation, numbers: Numbers) -> dict[str, Any]:
         "name": d.run_by.name,
         "source": d.run_by.source,
         "differences": {one.name: one.text for one in d.run_by.differences},
-        "as_their_programs_say": _undescribed(d, d.run_by),
+        "as_their_programs_say": d.undescribed,
         "moments": {
             name: None if m is None else {"part": m.part, "pass": "backward" if m.backward else "forward", "at": m.at or None}
             for name, m in moments.items()
@@ -266,17 +266,12 @@ def _run_by(d: ModelDerivation, numbers: Numbers) -> dict[str, Any]:
     }
 
 
-def _undescribed(d: ModelDerivation, run_by: BlockImplementation) -> list[str]:
-    """Blocks that the implementation says nothing of."""
-    return list(dict.fromkeys(b.name for p in d.parts for b in p.blocks if b.name not in run_by.describes))
-
-
 def _as_run(d: ModelDerivation, run_by: BlockImplementation, numbers: Numbers) -> Section:
     """What an implementation keeps otherwise than the blocks' programs say, and at which moment a stage has most."""
     notes = [f"{one.name}: {one.text}" for one in run_by.differences]
     notes += [f"taken for granted: {text}" for text in run_by.assumes]
-    if others := _undescribed(d, run_by):
-        notes.append(f"nothing is known of {', '.join(f'`{name}`' for name in others)}: run as their programs say")
+    if d.undescribed:
+        notes.append(f"nothing is known of {', '.join(f'`{name}`' for name in d.undescribed)}: run as their programs say")
     notes += [
         f"{one.name}: tensors within {percent(one.within)} on {len(one.runs)} measured runs, {one.title}" for one in like(run_by.name)
     ]

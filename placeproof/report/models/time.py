@@ -180,7 +180,13 @@ def _memory(step: StepTime) -> Section:
         rows.append(("for all else", bytes_text(fullest.kept_free), "as it was set"))
     elif fullest.allocator is not None and fullest.libraries is not None:
         rows.append(("reserved", _between(fullest.allocator), fullest.allocator.source))
-        rows.append(("libraries", _between(fullest.libraries), f"a context, and {fullest.communicators} communicators"))
+        rows.append(
+            (
+                "libraries",
+                _between(fullest.libraries),
+                f"a context, and {fullest.communicators} communicator{'' if fullest.communicators == 1 else 's'}",
+            )
+        )
     rows.append(("in all", _between(fullest.process), "" if device.architecture or fullest.kept_free is not None else "tensors alone"))
     return section(f"memory: {verdict}", Table(rows))
 
