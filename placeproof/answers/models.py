@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING
 
 from placeproof.core.diagnostics import refuse
@@ -15,6 +16,9 @@ from placeproof.cost.model.stages import pipeline_axis
 from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap, StepTime, measured, step_time
 from placeproof.cost.model.vocabulary import padded
 from placeproof.cost.values import Numbers
+from placeproof.models import Segment
+from placeproof.models.programs import block_program, blocks, weights
+from placeproof.programs import Assign, Program
 from placeproof.semantics.scheduled import require_order
 
 if TYPE_CHECKING:
@@ -63,6 +67,7 @@ def derived(
     require_order(strategy, numbers.values)
     model, rest = _sized(model, strategy, run.padding, numbers)
     widths = {**WIDTHS, **run.widths}
+    _check_implementation(run, model.segments)
     recompute = run.recompute or next((read.recompute for read in imported), None)
     d = derive_model(model, strategy, recompute=recompute, layers=run.layers, widths=widths, fp8=run.fp8, run_by=run.run_by)
     require_names(d, run.widths)
@@ -71,9 +76,25 @@ def derived(
 
 def derived_as_linked(linked: Linked, run: ModelRun) -> ModelDerivation:
     """The derivation of a linked program, of which ``run`` says widths alone. Raises InputError."""
+    _check_implementation(run, linked.stack)
     d = derive_linked(linked, widths={**WIDTHS, **run.widths}, fp8=run.fp8, run_by=run.run_by)
     require_names(d, run.widths)
     return d
+
+
+def _check_implementation(run: ModelRun, own: Sequence[Segment]) -> None:
+    """Raise InputError where an implementation speaks of a block that neither placeproof nor the model has, or of a value that it lacks."""
+    if run.run_by is not None and run.run_by.mentions:
+        programs = {block.name: block.program for segment in own for block in segment.blocks}
+        known = {name: partial(block_program, name) for name in blocks()} | {name: lambda p=p: p for name, p in programs.items()}
+        run.run_by.require_known({name: partial(_names, program) for name, program in known.items()})
+
+
+def _names(program: Callable[[], Program]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of a block's values, and of its weights."""
+    made = (target.name for stmt in program().body if isinstance(stmt, Assign) for target in stmt.targets)
+    every = dict.fromkeys((*(t.name for t in program().tensors), *made))
+    return tuple(every), tuple(t.name for t in weights(program()))
 
 
 def _sized(model: Model, strategy: Strategy, padding: int | None, numbers: Numbers) -> tuple[Model, Numbers]:

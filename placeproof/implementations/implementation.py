@@ -6,13 +6,13 @@ whose sizes are constants of the source.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
 from placeproof.core import files
-from placeproof.core.diagnostics import unknown_name
+from placeproof.core.diagnostics import Place, Problems, suggestion, unknown_name
 from placeproof.core.tables import FileKind, Table
 
 _FOLDER = Path(__file__).parent
@@ -48,9 +48,20 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mention:
+    """Where a file speaks of a block, or of a ``value`` of it, which has to be a ``weight``."""
+
+    block: str
+    value: str | None = None
+    weight: bool = False
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BlockImplementation:
     """How a framework runs blocks. ``describes``: the blocks that it says everything of; others are run as their programs say.
-    ``architecture``: of the device that they run on, ``other`` for the newest."""
+    ``architecture``: of the device that they run on, ``other`` for the newest. ``mentions``: what a user's file speaks
+    of."""
 
     name: str
     title: str
@@ -59,6 +70,26 @@ class BlockImplementation:
     assumes: tuple[str, ...] = ()
     differences: tuple[Difference, ...] = ()
     architecture: str = "other"
+    mentions: tuple[Mention, ...] = field(default=(), compare=False)
+
+    def require_known(self, blocks: Mapping[str, Callable[[], tuple[Collection[str], Collection[str]]]]) -> None:
+        """Raise InputError with everything that the file speaks of and that there is not.
+
+        ``blocks``: the names of all blocks, each with what says the names of its values, and of those of them that are weights.
+        """
+        problems = Problems()
+        for one in self.mentions:
+            if one.block not in blocks:
+                help = suggestion(one.block, blocks) or "`placeproof list model-blocks` shows those of all models"
+                problems.add("PP111", f"there is no block `{one.block}`", place=one.place, help=help)
+            elif one.value == "":
+                help = f"write `{one.block}.NAME`, a name of {', '.join(blocks[one.block]()[one.weight])}"
+                problems.add("PP111", f"`{one.block}` is a block, and a value of it is meant", place=one.place, help=help)
+            elif one.value is not None and one.value not in (known := blocks[one.block]()[one.weight]):
+                what = "weight" if one.weight else "value"
+                help = suggestion(one.value, known) or f"it has {', '.join(known)}"
+                problems.add("PP111", f"block `{one.block}` has no {what} `{one.value}`", place=one.place, help=help)
+        problems.raise_if_any()
 
     def on(self, architecture: str) -> BlockImplementation:
         """The same on a device of an architecture; empty for one that nobody names."""
@@ -122,7 +153,8 @@ def find(name: str) -> BlockImplementation:
         if table.data.get("name") in names():
             help = "another name: measured runs are not those of yours"
             table.refuse(f"`{table.data['name']}` is an implementation that comes with placeproof", "name", help=help)
-        return read(table)
+        made = read(table)
+        return replace(made, mentions=tuple(_mentions(table, made)))
     if name not in names():
         listed = f"they are {', '.join(names())}; a file of your own ends in .toml"
         raise unknown_name(f"there is no implementation of blocks `{name}`", name, names(), listed)
@@ -147,3 +179,15 @@ def read(table: Table) -> BlockImplementation:
 def _differences(table: Table, key: str) -> Iterator[Difference]:
     for one in table.tables(key):
         yield one.record(Difference, {"name": one.name}, workspace=Table.counts)
+
+
+def _mentions(table: Table, made: BlockImplementation) -> Iterator[Mention]:
+    """Every block and every value that a file speaks of."""
+    yield from (Mention(block=name, place=table.place("describes")) for name in made.describes)
+    for one in made.differences:
+        yield from (Mention(block=name, place=table.place("difference", one.name, "dummies")) for name in one.dummies)
+        for key in ("again", "one_tensor", "gradients"):
+            place = table.place("difference", one.name, key)
+            for name in getattr(one, key):
+                block, _, value = name.partition(".")
+                yield Mention(block=block, value=value, weight=key == "gradients", place=place)

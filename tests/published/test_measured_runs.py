@@ -267,6 +267,38 @@ def test_a_file_of_ones_own_that_is_wrong(text: str, says: str, tmp_path: Path) 
     assert says in str(error.value)
 
 
+def test_what_a_file_speaks_of_has_to_be_there(tmp_path: Path) -> None:
+    """Blocks, values and weights that there are not would say nothing; all of them are refused, each with its place."""
+    import placeproof
+
+    text = DIFFERENCE + 'again = ["swiglu.s", "swiglu.z", "nothing.s", "swiglu"]\ngradients = ["embedding.y"]\ndummies = ["hed"]\n'
+    file = tmp_path / "mine.toml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        placeproof.model("ddp(2)", "llama3-8b", implementation=str(file))
+    found = {one.message: one.place for one in error.value.diagnostics}
+    assert set(found) == {
+        "block `swiglu` has no value `z`",
+        "there is no block `nothing`",
+        "`swiglu` is a block, and a value of it is meant",
+        "block `embedding` has no weight `y`",
+        "there is no block `hed`",
+    }
+    assert all(place is not None and place.source == str(file) for place in found.values())
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_our_own_files_speak_of_is_there(name: str, tmp_path: Path) -> None:
+    import placeproof
+    from placeproof import implementations
+
+    file = tmp_path / "mine.toml"
+    text = (Path(implementations.__file__).parent / f"{name}.toml").read_text(encoding="utf-8")
+    file.write_text(text.replace(f'name = "{name}"', 'name = "mine"', 1), encoding="utf-8")
+    assert find(str(file)).mentions
+    placeproof.model("ddp(2)", "llama3-8b", implementation=str(file))
+
+
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
     """One that says nothing has kernels that are fused, and what lies there while they run."""
     import placeproof
