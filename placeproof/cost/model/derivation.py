@@ -252,18 +252,25 @@ def _require_known_groups(linked: Linked) -> None:
 
 
 def derive_linked(
-    linked: Linked, *, widths: Mapping[str, int] = WIDTHS, fp8: bool = False, run_by: BlockImplementation | None = None
+    linked: Linked,
+    *,
+    widths: Mapping[str, int] = WIDTHS,
+    fp8: bool = False,
+    run_by: BlockImplementation | None = None,
+    segments: tuple[DeviceSegment, ...] | None = None,
 ) -> ModelDerivation:
     """What a linked program costs, in symbols.
 
     ``widths``: bytes of elements of values that are not as wide as activations, by ``block.value`` or ``value``. ``fp8``: what layers keep
     for products of matrices that give gradients by weights, and for nothing else, takes one byte an element
-    (:meth:`placeproof.cost.blocks.layer.Layer.operands`). ``run_by``: the implementation that runs the blocks. Raises InputError for stages
-    that cannot be, and for groups that have other names than costs know.
+    (:meth:`placeproof.cost.blocks.layer.Layer.operands`). ``run_by``: the implementation that runs the blocks. ``segments``: those
+    that were made of the same blocks on a mesh of other degrees. Raises InputError for stages that cannot be, and for groups that have other names
+    than costs know.
     """
     _require_known_groups(linked)
     words("+".join(linked.recompute))
-    step, segments, at = StepCosts(linked), parts(linked, run_by), _at(linked, widths, fp8)
+    step, at = StepCosts(linked), _at(linked, widths, fp8)
+    segments = parts(linked, run_by) if segments is None else segments
     depth = None if linked.stages is None else at.degrees[linked.stages.name]
     flow = PipelineFlow(linked=linked, depth=depth)
     times = {s.name: s.times.at({n: symbol(n) for n in s.times.names}) for s in linked.stack}

@@ -202,6 +202,8 @@ def _any_other(degree: Amount) -> Amount:
     """1 where there is another device, 0 where a device is alone: it has nobody to send to."""
     if isinstance(degree, int):
         return min(1, degree - 1)
+    if hasattr(degree, "clip"):  # an array of degrees
+        return (degree - 1).clip(max=1)
     import sympy
 
     return sympy.Min(1, degree - 1)

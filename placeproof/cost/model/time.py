@@ -13,7 +13,7 @@ for the rest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -96,22 +96,44 @@ def stage_time(d: ModelDerivation, cost: StageCost, price: Symbols | Exact, over
         kind, backward = _kind(sent), sent.phase == "backward"
         often = sympy.sympify(sent.times) / (1 if kind in ("once", "update") else d.batches)
         sums[kind][backward] += price.exchange(sent) * price.amount(often)
-    inside, data, once = (tuple(sums[key]) for key in ("inside", "data", "once"))
-    if price.by_kernels:
-        launched = stage_kernels(cost.stage, d.at).launched
-        least = price.launch(launched.forward) - inside[0], price.launch(launched.again + launched.backward) - inside[1]
-        forward = price.most(forward, least[0])
-        inputs = price.most(inputs, least[1] - again - weights)
+    launched = stage_kernels(cost.stage, d.at).launched if price.by_kernels else None
+    return together(
+        (forward, again, inputs, weights),
+        None if launched is None else (price.launch(launched.forward), price.launch(launched.again + launched.backward)),
+        {kind: (forth, back) for kind, (forth, back) in sums.items()},
+        price.memory(updated(cost)) + price.compute(cost.iterated) + sums["update"][0],
+        send,
+        price.most,
+        overlap,
+    )
+
+
+def together(
+    computing: tuple[Amount, Amount, Amount, Amount],
+    launches: tuple[Amount, Amount] | None,
+    exchanged: Mapping[str, tuple[Amount, Amount]],
+    update: Amount,
+    send: Amount,
+    most: Callable[..., Amount],
+    overlap: Overlap,
+) -> StageTime:
+    """A stage's times of what it does: computing of forward, what is computed again, gradients by inputs and by weights; ``exchanged``,
+    ``inside``, ``data`` and ``once``, in a forward and a backward pass; and the least that these passes take to launch."""
+    forward, again, inputs, weights = computing
+    inside, data, once = (exchanged[key] for key in ("inside", "data", "once"))
+    if launches is not None:
+        forward = most(forward, launches[0] - inside[0])
+        inputs = most(inputs, launches[1] - inside[1] - again - weights)
     compute = (forward, again + inputs + weights)
     return StageTime(
         forward=forward,
         inputs=again + inputs,
         weights=weights,
-        inside=(inside[0], inside[1]),
-        data=(data[0], data[1]),
-        once=(once[0], once[1]),
-        exposed=_exposed(compute, (inside[0], inside[1]), (data[0], data[1]), (once[0], once[1]), price, overlap),
-        update=price.memory(updated(cost)) + price.compute(cost.iterated) + sums["update"][0],
+        inside=inside,
+        data=data,
+        once=once,
+        exposed=_exposed(compute, inside, data, once, most, overlap),
+        update=update,
         send=send,
     )
 
@@ -145,7 +167,7 @@ def _exposed(
     inside: tuple[Amount, Amount],
     data: tuple[Amount, Amount],
     once: tuple[Amount, Amount],
-    price: Symbols | Exact,
+    most: Callable[..., Amount],
     overlap: Overlap,
 ) -> tuple[Amount, Amount, Amount]:
     """What is not hidden of exchanges in a forward pass, in a backward pass, and of those that come once a step.
@@ -155,15 +177,20 @@ def _exposed(
     """
 
     def beyond(exchanged: Amount, computed: Amount) -> Amount:
-        return 0 if exchanged == 0 else price.most(0, exchanged - computed)
+        return 0 if _nothing(exchanged) else most(0, exchanged - computed)
 
     if overlap == "none":
         return inside[0] + data[0], inside[1] + data[1], once[0] + once[1]
     passes = (0, 1)
     hidden = [data[i] if overlap == "data" else inside[i] + data[i] for i in passes]
     during = [beyond(hidden[i], compute[i]) + (inside[i] if overlap == "data" else 0) for i in passes]
-    rest = [compute[i] if hidden[i] == 0 else price.most(0, compute[i] - hidden[i]) for i in passes]
+    rest = [compute[i] if _nothing(hidden[i]) else most(0, compute[i] - hidden[i]) for i in passes]
     return during[0], during[1], beyond(once[0], rest[0]) + beyond(once[1], rest[1])
+
+
+def _nothing(amount: Amount) -> bool:
+    """Whether it is the number 0: of an array of amounts that is not asked."""
+    return not hasattr(amount, "__array__") and bool(amount == 0)
 
 
 def updated(cost: StageCost) -> Amount:
@@ -391,7 +418,7 @@ def told(d: ModelDerivation, values: Mapping[str, Fraction]) -> ModelDerivation:
     if axis is None or isinstance(d.at.degrees[axis], int):
         return d
     depth = int(values[str(d.at.degrees[axis])])
-    derived = derive_linked(d.linked.with_degrees({axis: depth}), widths=d.at.widths, fp8=d.at.fp8, run_by=d.run_by)
+    derived = derive_linked(d.linked.with_degrees({axis: depth}), widths=d.at.widths, fp8=d.at.fp8, run_by=d.run_by, segments=d.parts)
     return replace(derived, model=d.model, strategy=d.strategy)
 
 
