@@ -264,8 +264,8 @@ def derive_linked(
     ``widths``: bytes of elements of values that are not as wide as activations, by ``block.value`` or ``value``. ``fp8``: what layers keep
     for products of matrices that give gradients by weights, and for nothing else, takes one byte an element
     (:meth:`placeproof.cost.blocks.layer.Layer.operands`). ``run_by``: the implementation that runs the blocks. ``segments``: those
-    that were made of the same blocks on a mesh of other degrees. Raises InputError for stages that cannot be, and for groups that have other names
-    than costs know.
+    that were made of the same blocks on a mesh of other degrees. Raises InputError for stages that cannot be, and for groups that have
+    other names than costs know.
     """
     _require_known_groups(linked)
     words("+".join(linked.recompute))
