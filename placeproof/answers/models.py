@@ -126,7 +126,7 @@ def timed(d: ModelDerivation, numbers: Numbers, clock: Clock | None) -> tuple[Nu
         return numbers, None
     eta = {} if clock.eta is None else {"eta": clock.eta}
     values = {**numbers.values, **eta}
-    if not eta and "eta" not in numbers.given and measured(clock.cluster, values) is not None:
+    if not eta and "eta" not in numbers.given and measured(clock.cluster, values, fp8=d.at.fp8) is not None:
         del values["eta"]
     step = step_time(d, values, clock.cluster, overlap=clock.overlap, reserve=clock.reserve)
     return replace(numbers, values={**values, "eta": step.price.values["eta"]}, asked=True), step

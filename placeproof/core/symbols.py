@@ -456,6 +456,13 @@ _ROWS = (
         default="1/2",
     ),
     SymbolInfo(
+        name="F_fp8",
+        latex="F_{\\mathrm{fp8}}",
+        domain=Domain.POSITIVE,
+        dimension={"operation": 1, "second": -1},
+        meaning="floating-point operations a second that products of matrices in fp8 reach",
+    ),
+    SymbolInfo(
         name="B_mem",
         latex="B_{\\mathrm{mem}}",
         domain=Domain.POSITIVE,

@@ -99,9 +99,10 @@ def test_rates_go_down_outwards() -> None:
         assert one.reduction == 3 / one.device.memory_bandwidth
 
 
-#: What the sources print of devices: memory in GB and GB/s, then TFLOP/s by number format, dense (nvidia2024blackwell, nvidia2022hopper,
-#: nvidia2021ampere, nvidia2020volta; austin2025scale, part 2). Of the Xeon (intel2021xeon): cores, clock, units, lanes and 2; eight
-#: channels of 25.6 GB/s.
+#: What the sources print of devices: memory in GB and GB/s, then TFLOP/s by number format, dense (nvidia2024blackwell, nvidia2025gb200,
+#: nvidia2025gb300, nvidia2025b300, nvidia2022hopper, nvidia2021ampere, nvidia2020volta; austin2025scale, part 2). Of the
+#: Xeon (intel2021xeon): cores, clock, units, lanes and 2; eight channels of 25.6 GB/s.
+GRACE = {"fp32": "80", "tf32": "1250", "bf16": "2500", "fp16": "2500", "fp8": "5000"}
 HOPPER = {"bf16": "989.4", "fp16": "989.4", "fp8": "1978.9"}
 DEVICES: dict[str, tuple[str, str, dict[str, str]]] = {
     "dgx-b200": (
@@ -109,6 +110,9 @@ DEVICES: dict[str, tuple[str, str, dict[str, str]]] = {
         str(64_000 // 8),
         {"fp64": "40", "fp32": "80", "tf32": "1100", "bf16": "2250", "fp16": "2250", "fp8": "4500", "int8": "4500"},
     ),
+    "dgx-b300": ("288", "8000", {"fp32": "80", "tf32": "1125", "bf16": "2250", "fp16": "2250", "fp8": "4500"}),
+    "gb200-nvl72": ("186", "8000", {"fp64": "40", **GRACE, "int8": "5000"}),
+    "gb300-nvl72": ("288", "8000", GRACE),
     "dgx-h100": ("80", "3350", {"fp64": "66.9", "fp32": "66.9", "tf32": "494.7", **HOPPER, "int8": "1978.9"}),
     "h800": ("80", "3350", HOPPER),
     "dgx-a100-80": ("80", "2039", {"fp64": "19.5", "fp32": "19.5", "tf32": "156", "bf16": "312", "fp16": "312", "int8": "624"}),
@@ -121,6 +125,9 @@ DEVICES: dict[str, tuple[str, str, dict[str, str]]] = {
 #: of a node's adapters), how many devices it joins, ports. GB/s to the host.
 LINKS: dict[str, tuple[int, list[tuple[str, Fraction, int | None, int]], Fraction | None]] = {
     "dgx-b200": (8, [("nvlink", Fraction(14_400, 2 * 8), 8, 1), ("infiniband", Fraction(8 * 400, 8 * 8), None, 1)], Fraction(128, 2)),
+    "dgx-b300": (8, [("nvlink", Fraction(14_400, 2 * 8), 8, 1), ("infiniband", Fraction(8 * 800, 8 * 8), None, 1)], Fraction(128, 2)),
+    "gb200-nvl72": (4, [("nvlink", Fraction(1800, 2), 4 * 16, 1), ("infiniband", Fraction(400, 8), None, 1)], Fraction(900, 2 * 2)),
+    "gb300-nvl72": (4, [("nvlink", Fraction(1800, 2), 4 * 16, 1), ("infiniband", Fraction(800, 8), None, 1)], Fraction(900, 2 * 2)),
     "dgx-h100": (8, [("nvlink", Fraction(900, 2), 8, 1), ("infiniband", Fraction(8 * 400, 8 * 8), None, 1)], Fraction(128, 2)),
     "h800": (8, [("nvlink", Fraction(160), 8, 1), ("infiniband", Fraction(50), None, 1)], Fraction(128, 2)),
     "dgx-a100-80": (8, [("nvlink", Fraction(600, 2), 8, 1), ("infiniband", Fraction(8 * 200, 8 * 8), None, 1)], Fraction(64, 2)),
@@ -157,9 +164,29 @@ def test_figures_are_those_of_the_sources(name: str) -> None:
 
 #: What was measured of devices: TFLOP/s of products of matrices by number format, GB/s of memory, microseconds of a kernel. Of A100
 #: bekman2024engineering and nvidia2025forum print 267.9 TFLOP/s and 1.80 TB/s, of B200 simumax2026 the shares 0.48781 and 0.666.
+#: The others are of aiconfigurator2026: operations over seconds of so many products, bytes over seconds of one kernel.
 REACHED: dict[str, tuple[dict[str, str], str, int]] = {
     "dgx-a100-80": ({"bf16": "267.9"}, "1800", 40),
-    "dgx-b200": ({"bf16": str(round(0.48781 * 2250, 1))}, str(0.666 * 8000), 30),
+    "dgx-b200": ({"bf16": str(round(0.48781 * 2250, 1)), "fp8": "2526"}, str(0.666 * 8000), 30),
+    "dgx-b300": ({"bf16": "1474", "fp8": "2698"}, "6761", 3),
+    "dgx-h100": ({"bf16": "727", "fp8": "1285"}, "2976", 3),
+    "gb200-nvl72": ({"bf16": "1499", "fp8": "2722"}, "6874", 3),
+    "gb300-nvl72": ({"bf16": "1804", "fp8": "3198"}, "6888", 3),
+}
+
+#: Shares of NVLink that exchanges reach: of simumax2026, and of aiconfigurator2026, all-gathers of 512 MiB: size over milliseconds, without
+#: the part that is there.
+NVLINK = {
+    "dgx-b200": Fraction("0.673"),
+    **{
+        name: round(Fraction(2**29 * (n - 1), n * 10**6) / Fraction(milliseconds) / rate, 3)
+        for name, n, milliseconds, rate in (
+            ("dgx-h100", 8, "1.39864", 450),
+            ("dgx-b300", 8, "0.75721", 900),
+            ("gb200-nvl72", 4, "0.71439", 900),
+            ("gb300-nvl72", 4, "0.70468", 900),
+        )
+    },
 }
 
 
@@ -173,7 +200,7 @@ def test_what_is_reached_is_what_was_measured(name: str) -> None:
         assert (reached.memory_bandwidth / 10**9, reached.kernel * 10**6) == (Fraction(memory), kernel)
         assert all(reached.origin(figure) for figure in ("products", "memory_bandwidth", "kernel"))
     shares = {level.name: level.reached / level.bandwidth for level in cluster(name).levels if level.reached is not None}
-    assert {link: round(share, 3) for link, share in shares.items()} == ({"nvlink": Fraction("0.673")} if name == "dgx-b200" else {})
+    assert {link: round(share, 3) for link, share in shares.items()} == ({"nvlink": NVLINK[name]} if name in NVLINK else {})
     measured = [level.reached or level.bandwidth for level in cluster(name).levels]
     assert [level.bandwidth for level in cluster(name).as_measured.levels] == measured
 

@@ -26,7 +26,7 @@ Zero Bubble); and those by the weights (W). An operation belongs to W if its res
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal, TypeAlias
@@ -40,7 +40,19 @@ from placeproof.programs.ops import COLLECTIVES
 from placeproof.semantics.layouts.layout import Layout
 from placeproof.semantics.layouts.lines import BlockValue, Line, lines
 
-__all__ = ["Operation", "Work", "amount", "element_operations", "flops", "matrices", "operations", "products", "storage", "weights"]
+__all__ = [
+    "Operation",
+    "Work",
+    "amount",
+    "element_operations",
+    "flops",
+    "flops_by_weights",
+    "matrices",
+    "operations",
+    "products",
+    "storage",
+    "weights",
+]
 
 #: "forward"; "inputs": gradients by inputs (B); "weights": gradients by weights (W).
 Pass: TypeAlias = Literal["forward", "inputs", "weights"]
@@ -143,6 +155,23 @@ def element_operations(
     return _sum(program, sizes, degrees, load, lambda o: not o.product)
 
 
+def flops_by_weights(
+    program: Program,
+    wanted: Collection[str],
+    sizes: Mapping[str, Amount],
+    degrees: Mapping[str, Amount],
+    *,
+    load: Amount = 1,
+) -> Work:
+    """Those of products with some of the weights, gathered ones among them, and of products for their gradients.
+
+    ``wanted``: names of weights; other arguments and errors are those of :func:`flops`.
+    """
+    late = {id(o.result) for o in operations(program, wanted) if o.during == "weights" and not o.again}
+    reading = {id(o.result) for o, read in _weights_read(program) if not read.keys().isdisjoint(wanted)}
+    return _sum(program, sizes, degrees, load, lambda o: o.product and id(o.result) in late | reading)
+
+
 def _sum(
     program: Program,
     sizes: Mapping[str, Amount],
@@ -190,18 +219,25 @@ def matrices(program: Program) -> tuple[str, ...]:
 def products(program: Program) -> dict[str, frozenset[str]]:
     """The same weights, each with those of its dimensions that it has in common with what it multiplies."""
     dims = {t.name: t.dims for t in program.tensors}
-    own = weights(program)
-    sources: dict[int, frozenset[str]] = {}
     shared: dict[str, frozenset[str]] = {}
+    for operation, reading in _weights_read(program):
+        for name, read in reading.items() if operation.product and operation.during == "forward" else ():
+            others = frozenset(dim for r in operation.reads if r is not read for dim in r.layout.dims)
+            shared.setdefault(name, others & {*dims[name]})
+    return {n: shared[n] for n in weights(program) if n in shared}
+
+
+def _weights_read(program: Program) -> Iterator[tuple[Operation, dict[str, BlockValue]]]:
+    """Each operation whose result is none of weights alone, with the weights that it reads and what it reads of them: a gathered one,
+    perhaps."""
+    own = frozenset(weights(program))
+    sources: dict[int, frozenset[str]] = {}
     for operation in operations(program):
-        known = [(sources.get(id(r), frozenset({r.name} & set(own))), r) for r in operation.reads if not r.data]
-        if not operation.result.data:  # what is made of weights alone: a gathered one
+        known = [(sources.get(id(r), own & {r.name}), r) for r in operation.reads if not r.data]
+        if operation.result.data:
+            yield operation, {name: read for names, read in known for name in names}
+        else:
             sources[id(operation.result)] = frozenset().union(*(names for names, _ in known))
-        elif operation.product and operation.during == "forward":
-            for name, read in ((name, read) for names, read in known for name in names):
-                others = frozenset(dim for r in operation.reads if r is not read for dim in r.layout.dims)
-                shared.setdefault(name, others & {*dims[name]})
-    return {n: shared[n] for n in own if n in shared}
 
 
 # Taking a program apart.

@@ -17,7 +17,18 @@ from placeproof.core.diagnostics import refuse, suggestion
 from placeproof.core.exchange import Exchange
 from placeproof.cost.blocks.alive import alive
 from placeproof.cost.blocks.chain import INPUT, Origin, chained
-from placeproof.cost.blocks.flops import Work, amount, element_operations, flops, matrices, operations, products, storage, weights
+from placeproof.cost.blocks.flops import (
+    Work,
+    amount,
+    element_operations,
+    flops,
+    flops_by_weights,
+    matrices,
+    operations,
+    products,
+    storage,
+    weights,
+)
 from placeproof.cost.blocks.kernels import KernelWork, kernel_work, kernels
 from placeproof.cost.blocks.recompute import AGAIN, computed_again, made_in_forward, recompute
 from placeproof.cost.blocks.tensors import INDEX_BYTES, Amount, Splits, every_degree, exchanges, kept
@@ -183,7 +194,7 @@ class Layer:
         Each is the number of its block, with the block's name for it. ``apart``: weights, named alike, whose gradients do not count as
         such. What only moves a value, such as a gather, reads it as what it gives is read.
         """
-        wanted = [n for n in matrices(self.program) if (self.origin(n).number, self.origin(n).name) not in apart]
+        wanted = self._matrices(apart)
         alone: dict[int, bool] = {}
         operands: dict[int, BlockValue] = {}
         for operation in reversed(operations(self.program, wanted)):
@@ -199,6 +210,9 @@ class Layer:
                     alone[id(value)] = own and alone.get(id(value), True)
         named = (v for key, v in operands.items() if alone[key] and v.name in self.origins and v.data and not (v.incoming or v.backward))
         return frozenset((self.origin(v.name).number, self.origin(v.name).name) for v in named)
+
+    def _matrices(self, apart: Collection[tuple[int, str]]) -> list[str]:
+        return [n for n in matrices(self.program) if (self.origin(n).number, self.origin(n).name) not in apart]
 
     def weights(self) -> tuple[Stored, ...]:
         """The weights of all blocks, as one device holds them."""
@@ -270,6 +284,12 @@ class Layer:
     def flops(self, sizes: Mapping[str, Amount], degrees: Mapping[str, Amount], *, load: Amount = 1) -> Work:
         """Floating-point operations of products of matrices: :func:`placeproof.cost.blocks.flops.flops`."""
         return flops(self.program, sizes, degrees, load=load)
+
+    def flops_by_weights(
+        self, apart: Collection[tuple[int, str]], sizes: Mapping[str, Amount], degrees: Mapping[str, Amount], *, load: Amount = 1
+    ) -> Work:
+        """Those of products with its matrices, and for their gradients; ``apart``: matrices that do not count, as of :meth:`operands`."""
+        return flops_by_weights(self.program, self._matrices(apart), sizes, degrees, load=load)
 
     def element_operations(self, sizes: Mapping[str, Amount], degrees: Mapping[str, Amount], *, load: Amount = 1) -> Work:
         """Operations of everything else: :func:`placeproof.cost.blocks.flops.element_operations`."""

@@ -404,6 +404,11 @@ def _flops(stage: Stage, at: Sizing) -> Work:
     return _together((part.flops(at), times) for part, times in stage.held)
 
 
+def narrow_flops(stage: Stage, at: Sizing) -> Work:
+    """Those floating-point operations of a stage, for one micro-batch, that are done in fp8."""
+    return _together((part.narrow_flops(at), times) for part, times in stage.held)
+
+
 def _together(each: Iterable[tuple[Work, Amount]]) -> Work:
     """All of some work, each so many times."""
     import sympy

@@ -91,9 +91,13 @@ class DeviceSegment:
 
     @cached_property
     def narrow(self) -> frozenset[tuple[int, str]]:
-        """What a layer keeps as an operand for gradients by weights and for nothing else, by block and name; routers are not in fp8."""
-        apart = {(w.number, w.name) for group, w in self.weights if group == ROUTER}
-        return self.layer.operands(apart) if self.repeats else frozenset()
+        """What a layer keeps as an operand for gradients by weights and for nothing else, by block and name."""
+        return self.layer.operands(self._wide) if self.repeats else frozenset()
+
+    @property
+    def _wide(self) -> frozenset[tuple[int, str]]:
+        """Matrices that are not multiplied in fp8, by block and name: routers."""
+        return frozenset((w.number, w.name) for group, w in self.weights if group == ROUTER)
 
     def bytes(self, stored: tuple[Stored, ...], at: Sizing) -> tuple[SizedTensor, ...]:
         """Each tensor with its elements and bytes."""
@@ -117,6 +121,14 @@ class DeviceSegment:
         if self.name not in at.flops:
             at.flops[self.name] = self.layer.flops(at.sizes, at.degrees, load=at.load)
         return at.flops[self.name]
+
+    def narrow_flops(self, at: Sizing) -> Work:
+        """Those of one repetition that are done in fp8: products with the matrices of a layer, and for their gradients."""
+        if not (at.fp8 and self.repeats):
+            return Work(forward=0, again=0, inputs=0, weights=0)
+        if self.name not in at.narrow_flops:
+            at.narrow_flops[self.name] = self.layer.flops_by_weights(self._wide, at.sizes, at.degrees, load=at.load)
+        return at.narrow_flops[self.name]
 
     def kernels(self, at: Sizing) -> KernelWork:
         """What kernels of one repetition do. Where nothing is kept that has an element for each query and key, attention is a kernel, in
@@ -177,8 +189,8 @@ def _key(stored: Stored) -> tuple[int, str]:
 class Sizing:
     """Where amounts are worked out: sizes of dimensions, degrees of axes, bytes of an element, and of the elements of named values.
 
-    ``load``: tokens that a device's experts get, over the mean of all devices. ``fp8``: operands for gradients by weights take one byte,
-    unless ``widths`` names them.
+    ``load``: tokens that a device's experts get, over the mean of all devices. ``fp8``: layers multiply by their matrices in fp8, and
+    operands for gradients by weights take one byte, unless ``widths`` names them.
     """
 
     sizes: Mapping[str, Amount]
@@ -190,6 +202,7 @@ class Sizing:
     #: What was worked out for parts, by their names: several stages have the same part.
     sent: dict[str, tuple[tuple[BlockExchange, Exchange], ...]] = field(default_factory=dict, compare=False, repr=False)
     flops: dict[str, Work] = field(default_factory=dict, compare=False, repr=False)
+    narrow_flops: dict[str, Work] = field(default_factory=dict, compare=False, repr=False)
     exchanges: dict[str, tuple[tuple[Exchange, Amount], ...]] = field(default_factory=dict, compare=False, repr=False)
     kernels: dict[str, KernelWork] = field(default_factory=dict, compare=False, repr=False)
 

@@ -68,6 +68,10 @@ class Symbols:
         """Seconds of so many floating-point operations."""
         return operations / (symbol("F_peak") * symbol("eta"))
 
+    def narrow(self, operations: Amount) -> sympy.Expr:
+        """Seconds of so many floating-point operations in fp8."""
+        return operations / symbol("F_fp8")
+
     def memory(self, amount: Amount) -> sympy.Expr:
         """Seconds of reading or writing so many bytes."""
         return amount / symbol("B_mem")
@@ -143,6 +147,10 @@ class Exact:
     def compute(self, operations: Amount) -> Fraction:
         """Seconds of so many floating-point operations."""
         return self.amount(operations) / (self.peak * self.values["eta"])
+
+    def narrow(self, operations: Amount) -> Fraction:
+        """Seconds of so many floating-point operations in fp8."""
+        return self.amount(operations) / self.values["F_fp8"] if operations else Fraction(0)
 
     def memory(self, amount: Amount) -> Fraction:
         """Seconds of reading or writing so many bytes."""

@@ -23,7 +23,7 @@ from placeproof.clusters import Cluster, Reached
 from placeproof.core.diagnostics import Problems, refuse, suggestion
 from placeproof.core.symbols import info, symbol
 from placeproof.cost.blocks.tensors import Amount
-from placeproof.cost.model.derivation import ModelDerivation, StageCost, derive_linked, stage_kernels
+from placeproof.cost.model.derivation import ModelDerivation, StageCost, derive_linked, narrow_flops, stage_kernels
 from placeproof.cost.model.prices import Exact, Symbols, layout
 from placeproof.cost.model.running import owned
 from placeproof.cost.model.traffic import Transfer
@@ -140,17 +140,21 @@ def together(
 
 def _computing(d: ModelDerivation, cost: StageCost, price: Symbols | Exact) -> tuple[Amount, Amount, Amount, Amount]:
     """Of forward, of what is computed again, of gradients by inputs and by weights."""
-    flops = (cost.flops.forward, cost.flops.again, cost.flops.inputs, cost.flops.weights)
-    if not price.by_kernels:
-        forward, again, inputs, weights = map(price.compute, flops)
-        return forward, again, inputs, weights
-    kernels = stage_kernels(cost.stage, d.at)
-    rows = ((w.forward, w.again, w.inputs, w.weights) for w in (kernels.inside, kernels.moved, kernels.moving))
-    forward, again, inputs, weights = (
-        price.compute(n - MASKED * inside) + price.memory(moved) + price.launch(moving)
-        for n, inside, moved, moving in zip(flops, *rows, strict=True)
-    )
+    each = [cost.flops, narrow_flops(cost.stage, d.at)]
+    if price.by_kernels:
+        kernels = stage_kernels(cost.stage, d.at)
+        each += [kernels.inside, kernels.moved, kernels.moving]
+    rows = zip(*((w.forward, w.again, w.inputs, w.weights) for w in each), strict=True)
+    forward, again, inputs, weights = (_of_kernels(price, *row) for row in rows)
     return forward, again, inputs, weights
+
+
+def _of_kernels(
+    price: Symbols | Exact, operations: Amount, narrow: Amount, inside: Amount = 0, moved: Amount = 0, moving: Amount = 0
+) -> Amount:
+    """Seconds of floating-point operations, ``narrow`` of which are in fp8, and of bytes that so many other kernels move."""
+    computing = price.compute(operations - narrow - MASKED * inside) + price.narrow(narrow)
+    return computing + price.memory(moved) + price.launch(moving) if price.by_kernels else computing
 
 
 def _kind(sent: Transfer) -> Literal["inside", "data", "once", "update"]:
@@ -311,7 +315,7 @@ class StepTime:
     @cached_property
     def utilisation(self) -> tuple[Fraction, Fraction]:
         """MFU and HFU: see :func:`utilisation`."""
-        return utilisation(self.d, self.price.values, self.seconds, self.price.peak)
+        return utilisation(self.d, self.price.values, self.seconds, self.price.peak, self.price.cluster.device.peak.get("fp8"))
 
     def by_level(self, cost: StageCost) -> dict[str, tuple[Fraction, ...]]:
         """Bytes that a device of a stage sends in a step, by axes, over each level of links from the inside out."""
@@ -339,8 +343,8 @@ def step_time(
     flat: bool = False,
     reserve: Fraction | None = None,
 ) -> StepTime:
-    """How long a step takes on a cluster. ``values``: of all symbols that are open, and of eta; F_peak, B_mem and t_k where they are not
-    the cluster's. Without eta time is counted by kernels, for which the cluster says what these reach.
+    """How long a step takes on a cluster. ``values``: of all symbols that are open, and of eta; F_peak, F_fp8, B_mem and t_k where they are
+    not the cluster's. Without eta time is counted by kernels, for which the cluster says what these reach.
 
     ``reserve``: as in :class:`StepTime`. ``order``: axes from the innermost to the outermost, as
     :func:`placeproof.cost.model.prices.layout`. ``flat``: rings alone, instead of
@@ -352,19 +356,22 @@ def step_time(
     require_values(d, values)
     d = _on(told(d, values), cluster)
     known = {**d.values, **values}
-    name = _format(cluster, known)
-    device, reached = cluster.device, measured(cluster, known)
+    formats = _formats(cluster, known, fp8=d.at.fp8)
+    name = formats[0]
+    device, reached = cluster.device, measured(cluster, known, fp8=d.at.fp8)
     if "eta" not in known:
         if reached is None:
             refuse(
                 "PP203",
-                f"`eta` is not set, and {cluster.name} does not say what products of matrices in {name} reach",
+                f"`eta` is not set, and {cluster.name} does not say what products of matrices in {' and '.join(formats)} reach",
                 "`--efficiency half`",
             )
         known |= {"eta": reached.products[name] / device.peak[name], "t_k": known.get("t_k", reached.kernel)}
         cluster = cluster.as_measured
     else:
         reached = None
+    if d.at.fp8 and "F_fp8" not in known:
+        known["F_fp8"] = known["eta"] * device.peak["fp8"] if reached is None else reached.products["fp8"]
     peak = known.get("F_peak", device.peak[name])
     bandwidth = known.get("B_mem", device.memory_bandwidth if reached is None else reached.memory_bandwidth)
     price = Exact(d=d, cluster=cluster, values=known, axes=layout(d.linked.axes, order), peak=peak, bandwidth=bandwidth, flat=flat)
@@ -443,18 +450,26 @@ def work_timeline(d: ModelDerivation, values: Mapping[str, Fraction]) -> Timetab
     return simulate(load(d.schedule), p=len(work), m=int(count), v=d.chunks, times=_by_stage(d, known))
 
 
-def utilisation(d: ModelDerivation, values: Mapping[str, Fraction], seconds: Fraction, peak: Fraction) -> tuple[Fraction, Fraction]:
+def utilisation(
+    d: ModelDerivation, values: Mapping[str, Fraction], seconds: Fraction, peak: Fraction, narrow_peak: Fraction | None = None
+) -> tuple[Fraction, Fraction]:
     """The shares of all devices' peak that a step of so many seconds is: of what the model asks for (MFU), and of what is computed (HFU).
 
-    Both count products of matrices (Korthikanti et al. 2022, section 6.3). Raises InputError where a symbol is not set.
+    Both count products of matrices (Korthikanti et al. 2022, section 6.3); those in fp8 by ``narrow_peak``, where there is one. Raises
+    InputError where a symbol is not set.
     """
     require_values(d, values)
     d = told(d, values)
-    each = [(d.value(c.flops.model, values), d.value(c.flops.total, values)) for c in d.costs]
+    saved = 0 if narrow_peak is None else 1 - peak / narrow_peak
     count = d.value(d.batches, values)
     assert count is not None
     ideal = seconds * peak * len(d.costs)  # the devices of one pipeline: those of other axes do the same
-    return sum((a for a, _ in each if a), Fraction(0)) * count / ideal, sum((b for _, b in each if b), Fraction(0)) * count / ideal
+    works = [(c.flops, narrow_flops(c.stage, d.at)) for c in d.costs]
+    done = [
+        tuple(d.value(getattr(all_, what) - saved * getattr(narrow, what), values) for all_, narrow in works) for what in ("model", "total")
+    ]
+    model, total = (sum((n for n in each if n), Fraction(0)) * count / ideal for each in done)
+    return model, total
 
 
 def require_values(d: ModelDerivation, values: Mapping[str, Fraction]) -> None:
@@ -471,18 +486,19 @@ def require_values(d: ModelDerivation, values: Mapping[str, Fraction]) -> None:
     problems.raise_if_any()
 
 
-def measured(cluster: Cluster, values: Mapping[str, Fraction]) -> Reached | None:
-    """What kernels of a cluster's device reach in the number format that is computed in; None where it does not say."""
+def measured(cluster: Cluster, values: Mapping[str, Fraction], *, fp8: bool = False) -> Reached | None:
+    """What kernels of a cluster's device reach in the number formats that are computed in; None where it does not say."""
     reached = cluster.device.reached
-    return reached if reached is not None and _format(cluster, values) in reached.products else None
+    return reached if reached is not None and {*_formats(cluster, values, fp8=fp8)} <= {*reached.products} else None
 
 
-def _format(cluster: Cluster, values: Mapping[str, Fraction]) -> str:
-    """The number format that products of matrices are computed in: by the bytes of parameters that are computed with."""
+def _formats(cluster: Cluster, values: Mapping[str, Fraction], *, fp8: bool) -> tuple[str, ...]:
+    """The number formats that products of matrices are computed in: by the bytes of parameters that are computed with; and fp8, where some
+    are."""
     wide = values.get("b_theta", Fraction(2)) > 2
-    wanted = ("fp32",) if wide else ("bf16", "fp16")
-    number_format = next((name for name in wanted if name in cluster.device.peak), None)
-    if number_format is None:
-        formats = " nor ".join(wanted)
-        refuse("PP203", f"{cluster.name} says no peak for {formats}", "add it to the cluster's file: `[device.peak]`")
-    return number_format
+    every = [("fp32",) if wide else ("bf16", "fp16"), *([("fp8",)] if fp8 else [])]
+    for wanted in every:
+        if cluster.device.peak.keys().isdisjoint(wanted):
+            formats = " nor ".join(wanted)
+            refuse("PP203", f"{cluster.name} says no peak for {formats}", "add it to the cluster's file: `[device.peak]`")
+    return tuple(next(name for name in wanted if name in cluster.device.peak) for wanted in every)

@@ -51,7 +51,7 @@ _FLOPS = {
     "update": "update, once a step",
 }
 #: Symbols of a device that only times speak of.
-_OF_TIME = ("eta", "F_peak", "B_mem")
+_OF_TIME = ("eta", "F_peak", "F_fp8", "B_mem")
 
 _Figures = Callable[[Amount], Figure]
 
@@ -334,8 +334,9 @@ def conventions(d: ModelDerivation) -> list[str]:
         lines.append("bytes of an element that were set: " + ", ".join(f"{n} {w}" for n, w in other.items()))
     if d.at.fp8:
         lines.append(
-            "fp8: what layers keep for gradients by weights alone takes 1 byte, without scales; what something else reads, too, what is"
-            " computed again, the head, routers, exchanges and times are not in fp8"
+            "fp8: products with layers' matrices, and for their gradients; what layers keep for gradients by weights alone takes 1 byte,"
+            " without scales; what something else reads, too, what is computed again, the head, routers, attention and exchanges are not in"
+            " fp8"
         )
     if any(g.frozen for g in d.linked.step.groups):
         lines.append(

@@ -89,7 +89,8 @@ def _sections(form: ModelTime, step: StepTime) -> Iterator[Section]:
 
 
 def _computing(form: ModelTime) -> str:
-    return "forward / (F_peak eta) + bytes / B_mem + t_k of each kernel" if form.by_kernels else "forward / (F_peak eta)"
+    computing = "forward / (F_peak eta)" + (", in fp8 / F_fp8" if form.d.at.fp8 else "")
+    return f"{computing} + bytes / B_mem + t_k of each kernel" if form.by_kernels else computing
 
 
 def _mesh(step: StepTime) -> Section:
@@ -200,6 +201,7 @@ def _assumed(step: StepTime) -> list[str]:
         f"overlap {step.overlap}: {OVERLAP[step.overlap]}",
         *_efficiency(step),
         f"peak of {step.format}: {figure(step.price.peak / 10**12)} TFLOP/s; memory: {figure(step.price.bandwidth / 10**9)} GB/s",
+        *([f"products with layers' matrices in fp8: {figure(step.price.values['F_fp8'] / 10**12)} TFLOP/s"] if step.d.at.fp8 else []),
         "of algorithms, the fastest is taken" if not step.price.flat else "all algorithms are rings",
         f"{'' if step.price.by_kernels else 'element-wise operations, '}copies to a host and loading data take no time",
         *_of_memory(step),
