@@ -21,6 +21,7 @@ from placeproof.core.diagnostics import InputError
 from placeproof.core.symbols import symbol
 from placeproof.cost.derive import evaluate
 from placeproof.cost.model import ModelDerivation, derive_model
+from placeproof.cost.model.derivation import narrow_flops
 from placeproof.cost.model.prices import layout
 from placeproof.cost.model.time import EFFICIENCY, OVERLAP, ModelTime, Overlap, StepTime, step_time, utilisation
 from placeproof.models import load
@@ -169,6 +170,78 @@ def test_an_efficiency_that_is_set_is_all_that_counts() -> None:
     for c, values in ((flat(), put), (measured(cluster("dgx-h100")), wide)):
         with pytest.raises(InputError, match="does not say what products of matrices"):
             step_time(d, values, c)
+
+
+# Products in fp8.
+
+#: Elements of the matrices of a layer, one device, as its vendor's configuration gives the sizes; of experts, those of a token.
+MATRICES = {
+    "llama3-8b": 4096 * (2 * 4096 + 2 * 1024 + 3 * 14336),
+    "gpt3-125m": 12 * 768**2,
+    "mixtral-8x7b": 4096 * (2 * 4096 + 2 * 1024 + 2 * 3 * 14336),
+}
+CARD = {"bf16": Fraction(10**14), "fp8": Fraction(25 * 10**13)}
+
+
+@pytest.mark.parametrize("model", MATRICES)
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_products_with_matrices_of_layers_are_in_fp8(model: str, recompute: str) -> None:
+    """2 operations of each element and token, for forward, again, inputs and weights: of routers, attention and the head none is."""
+    wide, narrow = (derive_model(load(model), parse_strategy("ddp"), recompute=recompute, fp8=fp8) for fp8 in (False, True))
+    put = {"b": Fraction(3), "s": Fraction(64), "c": Fraction(1)}
+    layers, tokens = load(model).sizes["L"], 3 * 64
+    for d, times in ((wide, (0, 0, 0, 0)), (narrow, (1, recompute == "full", 1, 1))):
+        work = narrow_flops(d.costs[0].stage, d.at)
+        each = [d.value(sympy.sympify(n), {**put}) for n in (work.forward, work.again, work.inputs, work.weights)]
+        assert each == [2 * tokens * layers * MATRICES[model] * n for n in times]
+
+
+def test_products_in_fp8_run_at_a_rate_of_their_own() -> None:
+    """By an efficiency at its share of fp8's peak, by kernels at what is reached; F_fp8 says it otherwise. Only these get faster."""
+    d = derive_model(load("llama3-8b"), parse_strategy("ddp"), fp8=True)
+    c = flat()
+    c = replace(c, device=replace(c.device, peak=CARD))
+    reached = Reached(
+        products={"bf16": Fraction(4 * 10**13), "fp8": Fraction(6 * 10**13)}, memory_bandwidth=Fraction(10**12), kernel=Fraction(0)
+    )
+    put = numbers(b=1, m=1, N=1)
+    narrow = 3 * 2 * 8192 * 32 * MATRICES["llama3-8b"]
+    wide = step_time(derived("llama3-8b", "ddp"), put, c).passes
+
+    def passes(**more: int) -> Fraction:
+        return step_time(d, {**put, **{n: Fraction(v) for n, v in more.items()}}, c).passes
+
+    assert wide - passes() == narrow * (1 / Fraction(5 * 10**13) - 1 / Fraction(125 * 10**12))
+    assert wide == passes(F_fp8=5 * 10**13)
+    del put["eta"]
+    c = replace(c, device=replace(c.device, reached=reached))
+    slow = step_time(derived("llama3-8b", "ddp"), put, c)
+    fast = step_time(d, put, c)
+    assert slow.passes - fast.passes == narrow * (1 / Fraction(4 * 10**13) - 1 / Fraction(6 * 10**13))
+    whole = slow.utilisation[0] * slow.seconds
+    assert fast.utilisation[0] * fast.seconds == whole - narrow * (1 / CARD["bf16"] - 1 / CARD["fp8"])
+    put |= {"eta": Fraction(2, 5), "t_k": Fraction(0), "F_fp8": Fraction(6 * 10**13)}
+    assert evaluate(fast.form.form, {**d.values, **put, "m": Fraction(1), **on(c, d)}) == fast.seconds
+
+
+@pytest.mark.parametrize(
+    ("peak", "reached", "eta", "said"),
+    [
+        ({"bf16": CARD["bf16"]}, CARD, None, "flat says no peak for fp8"),
+        ({"bf16": CARD["bf16"]}, None, Fraction(1, 2), "flat says no peak for fp8"),
+        (CARD, {"bf16": CARD["bf16"]}, None, "does not say what products of matrices in bf16 and fp8 reach"),
+    ],
+)
+def test_a_device_without_fp8_is_refused(
+    peak: dict[str, Fraction], reached: dict[str, Fraction] | None, eta: Fraction | None, said: str
+) -> None:
+    d, c = derive_model(load("llama3-8b"), parse_strategy("ddp"), fp8=True), flat()
+    found = None if reached is None else Reached(products=reached, memory_bandwidth=Fraction(10**12), kernel=Fraction(0))
+    c = replace(c, device=replace(c.device, peak=peak, reached=found))
+    put = {n: v for n, v in numbers(b=1, m=1, N=1).items() if n != "eta" or eta is not None}
+    with pytest.raises(InputError, match=said):
+        step_time(d, put, c)
+    assert step_time(derived("llama3-8b", "ddp"), put, c).seconds > 0
 
 
 @settings(max_examples=8, deadline=None)

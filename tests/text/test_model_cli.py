@@ -191,7 +191,7 @@ def test_the_root_unit_of_a_model_is_what_is_no_layer(capsys: pytest.CaptureFixt
 def test_widths_and_fp8_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, *DERIVE, "ddp(8)", "--fp8", "--width", "lse=8", "--width", "swiglu.u=1")
     assert "bytes of an element that were set: lse 8, swiglu.u 1" in text
-    assert "fp8: what layers keep for gradients by weights alone takes 1 byte" in text
+    assert "fp8: products with layers' matrices, and for their gradients; what layers keep for gradients by weights alone takes 1" in text
     plain = printed(capsys, *DERIVE, "ddp(8)", "--width", "lse=4")
     assert "fp8" not in plain
     assert "were set" not in plain

@@ -233,8 +233,8 @@ def _weights_read(program: Program) -> Iterator[tuple[Operation, dict[str, Block
     own = frozenset(weights(program))
     sources: dict[int, frozenset[str]] = {}
     for operation in operations(program):
-        known = [(sources.get(id(r), own & {r.name}), r) for r in operation.reads if not r.data]
-        if operation.result.data:
+        known = [(sources.get(id(r), own & {r.name}), r) for r in operation.reads if not (r.data or r.incoming)]
+        if operation.result.data or operation.result.incoming:
             yield operation, {name: read for names, read in known for name in names}
         else:
             sources[id(operation.result)] = frozenset().union(*(names for names, _ in known))
