@@ -207,7 +207,8 @@ def _has_order(name: str) -> bool:
     """Whether a file of TOML is that of a schedule, which has a table that no strategy has."""
     from placeproof.core.files import read_text
 
-    return any(line.strip() == "[order]" for line in read_text(name, code="PP110", help="give the path of a readable file").splitlines())
+    text = read_text(name, code="PP110", help="give the path of a readable file")
+    return any(line.strip() in ("[order]", "[order.search]") for line in text.splitlines())
 
 
 def _schedule(name: str) -> list[str] | None:

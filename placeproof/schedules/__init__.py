@@ -4,7 +4,7 @@ from placeproof.schedules.catalogue import is_own, load, names
 from placeproof.schedules.closed import bubble, evaluate, form, forms, formula, formulas, messages, peak, step
 from placeproof.schedules.order import Pass, orders, slots
 from placeproof.schedules.own import checked_at, require_at
-from placeproof.schedules.schedule import PassKind, Schedule, StageLayout
+from placeproof.schedules.schedule import PassKind, Profile, Schedule, Search, StageLayout
 from placeproof.schedules.simulation import UNIT, Times, simulate
 from placeproof.schedules.timetable import Bubble, Kept, TimedSlot, Timetable, kept_at_most, kept_together
 
@@ -14,7 +14,9 @@ __all__ = [
     "Kept",
     "Pass",
     "PassKind",
+    "Profile",
     "Schedule",
+    "Search",
     "StageLayout",
     "TimedSlot",
     "Times",

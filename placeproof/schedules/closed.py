@@ -37,7 +37,9 @@ def form(schedule: Schedule | str, what: str) -> Form | None:
         refuse("PP201", f"a schedule has no quantity `{what}`", help=f"ask for one of {', '.join(QUANTITIES)}")
     known = _schedule(schedule)
     stated = next((row for row in known.closed if row.what == what), None)
-    return _BUSY[known.copies] if stated is None and what == "busy" and not known.overlapped else stated
+    if stated is None and what == "busy" and not known.overlapped and known.search is None:
+        return _BUSY[known.copies]
+    return stated
 
 
 def forms(schedule: Schedule | str, what: str) -> tuple[Form, ...]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import count
 from typing import NamedTuple, NoReturn, TypeAlias
 
 from placeproof.core.diagnostics import Problems, refuse
 from placeproof.schedules.expression import Expression, Number
 from placeproof.schedules.schedule import PassKind, Schedule, Token
+from placeproof.schedules.search import searched
 
 
 class Pass(NamedTuple):
@@ -43,7 +45,10 @@ def slots(schedule: Schedule, p: int, m: int, v: int | None = None) -> tuple[Ord
     if p * m * chunks > MOST:
         message = f"{m:,} micro-batches on {p:,} devices are {p * m * chunks:,} forward passes, and at most {MOST:,} are put in order"
         refuse("PP202", message, help="take fewer micro-batches")
-    every = tuple(tuple(DeviceOrder(schedule, p, m, chunks, d).slots()) for d in range(p))
+    if schedule.search is not None:
+        every = tuple(tuple(_numbered(kinds, d)) for d, kinds in enumerate(searched(schedule, p, m)))
+    else:
+        every = tuple(tuple(DeviceOrder(schedule, p, m, chunks, d).slots()) for d in range(p))
     _check(schedule, p, m, chunks, every)
     return every
 
@@ -51,6 +56,12 @@ def slots(schedule: Schedule, p: int, m: int, v: int | None = None) -> tuple[Ord
 def orders(schedule: Schedule, p: int, m: int, v: int | None = None) -> tuple[tuple[Pass, ...], ...]:
     """The passes of each of p devices in their order; of two that overlap, the forward stands first. Raises InputError as :func:`slots`."""
     return tuple(tuple(pass_ for slot in order for pass_ in slot) for order in slots(schedule, p, m, v))
+
+
+def _numbered(kinds: Iterable[PassKind], stage: int) -> Iterator[Slot]:
+    """The passes of one stage, whose micro-batches come in turn."""
+    numbers = {kind: count() for kind in PassKind}
+    yield from ((Pass(kind, next(numbers[kind]), stage),) for kind in kinds)
 
 
 @dataclass(slots=True)

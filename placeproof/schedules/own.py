@@ -55,7 +55,7 @@ def _faults(schedule: Schedule) -> tuple[tuple[KeyPath, Diagnostic], ...]:
             simulate(schedule, p=p, m=m, v=v)
         except InputError as error:
             first, note = error.diagnostics[0], f"if it is not for p = {p}, m = {m}, say so in `needs`"
-            return ((("order", "phases"), replace(first, notes=(*first.notes, note))),)
+            return ((("order", "phases" if schedule.search is None else "search"), replace(first, notes=(*first.notes, note))),)
     return tuple((("closed", i), fault) for i, form in enumerate(schedule.closed) for fault in _denied(schedule, form, sizes))
 
 

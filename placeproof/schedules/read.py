@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from placeproof.core.tables import FileKind, Reader, Table, records, shown
-from placeproof.schedules.expression import Expression, read
+from placeproof.schedules.expression import Expression, Number, read
 from placeproof.schedules.schedule import (
     COUNTS,
     QUANTITIES,
@@ -20,7 +22,9 @@ from placeproof.schedules.schedule import (
     PassKind,
     Phase,
     Printed,
+    Profile,
     Schedule,
+    Search,
     StageLayout,
     Token,
 )
@@ -29,6 +33,8 @@ _KIND = FileKind(noun="a schedule file", manual="see docs/reference/schedules.md
 _TOKEN = re.compile(r"(F|BW|B|W)(\d*)")
 _FORMS = (*COUNTS, *TIMES, *SIZES)
 _DEGREES = ("p", "m", "v")
+#: What a search is told besides its limit, and what counts where that is not said.
+_SEARCHED: Mapping[str, int] = {"T_F": 1, "T_B": 1, "T_W": 1, "T_send": 0, "M_B": 1, "M_W": 1}
 
 
 def read_text(text: str, *, source: str) -> Schedule:
@@ -58,7 +64,11 @@ def _schedule(table: Table) -> Schedule:
         closed=records(Form, **_FORM),
         printed=lambda table, key: tuple(map(_printed, table.rows(key))),
     )
-    return table.sound(Schedule(**fields.pop("order"), **fields))
+    order = fields.pop("order")
+    if order["search"] is not None and (fields["layout"] is not StageLayout.LOOP or fields["chunks"] != 1):
+        help = 'write `layout = "loop"`, and leave `chunks` out; or write phases'
+        table.refuse("an order is searched for where each device has one stage", "order", "search", help=help)
+    return table.sound(Schedule(**order, **fields))
 
 
 def _chunks(table: Table, key: str) -> int | None:
@@ -76,10 +86,11 @@ def _chunks(table: Table, key: str) -> int | None:
 
 def _order(table: Table) -> dict[str, Any]:
     """In which order a device runs passes; each name of ``let`` may use those before it."""
-    if "block" in table.data:
-        for key in ("phases", "turn", "made_for"):
+    whole = next((key for key in ("search", "block") if key in table.data), None)
+    if whole is not None:
+        for key in ("phases", "turn", "made_for", *(("block", "every", "let") if whole == "search" else ())):
             if key in table.data:
-                table.refuse(f"`{key}` does not go with `block`", key, help="leave one of them out")
+                table.refuse(f"`{key}` does not go with `{whole}`", key, help="leave one of them out")
     elif "phases" not in table.data:
         help = 'add `[order]` with `phases = [{ times = "m", run = "F" }, ...]`'
         table.refuse("`phases` is missing", code=table.kind.missing, help=help)
@@ -89,9 +100,32 @@ def _order(table: Table) -> dict[str, Any]:
         turn=lambda table, key: _number(_DEGREES)(table, key) if key in table.data else None,
         made_for=lambda table, key: _number(_DEGREES)(table, key) if key in table.data else None,
         phases=records(Phase, times=_number(COUNTS + lets), run=_run),
-        every=lambda table, key: _number(_DEGREES)(table, key) if "block" in table.data or key in table.data else None,
+        every=lambda table, key: (
+            _number(_DEGREES)(table, key) if ("block" in table.data and whole == "block") or key in table.data else None
+        ),
         block=lambda table, key: tuple(_block(table.table(key), _number(COUNTS + lets))),
+        search=lambda table, key: _search(table.table(key)) if key in table.data else None,
     )
+
+
+def _search(table: Table) -> Search:
+    """What an order is searched for; times and sizes that are not said are 1, and messages take no time."""
+    given = {key: (lambda inner, name, first=first: _known(inner, name, first)) for key, first in _SEARCHED.items()}
+    fields = table.fields(most=_number((*COUNTS, *SIZES)), **given)
+    return Search(most=fields["most"], profile=Profile(*(fields[key] for key in _SEARCHED)))
+
+
+def _known(table: Table, key: str, first: int) -> Number:
+    """A number that is not negative: whole, with a point, or a fraction as a text."""
+    value = table.data.get(key, first)
+    try:
+        number = Fraction(value) if isinstance(value, int | Decimal | str) and not isinstance(value, bool) else Fraction(-1)
+    except (ValueError, ZeroDivisionError, OverflowError):
+        number = Fraction(-1)
+    if number < 0:
+        table.refuse(f"`{key}` is no number of at least 0: {shown(value)}", key, help='write 3, 18.5 or "37/2"')
+        return first
+    return int(number) if number.denominator == 1 else number
 
 
 def _block(table: Table, number: Reader) -> Iterator[tuple[Token, Expression]]:

@@ -8,7 +8,7 @@ of its weights; BW, both gradients in one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from placeproof.core.diagnostics import Problems
@@ -103,6 +103,29 @@ class Printed:
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a search is told of passes: how long F, B, W and a message take, and M_B and M_W, what is kept until B and until W."""
+
+    forward: Number = 1
+    backward: Number = 1
+    weight: Number = 1
+    send: Number = 0
+    kept: Number = 1
+    late: Number = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What an order is searched for (:mod:`placeproof.schedules.search`). ``most``: the most that a device may keep of its activations.
+
+    What an order takes and keeps in the end follows from the order, whatever its ``profile`` was.
+    """
+
+    most: Expression
+    profile: Profile
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """A schedule. ``chunks``: stages on a device, or None where v is free.
@@ -111,7 +134,7 @@ class Schedule:
     the next chunk has its turn. ``made_for``: the micro-batches that phases speak of; passes of those that a step does not have are left
     out. ``block``, in place of ``phases``: the unit of time in which a device runs each pass of the first micro-batch, that of the next one
     being ``every`` units later (Qi et al. 2024, "Pipeline Parallelism with Controllable Memory"); what it says no W of, fills units that
-    are free.
+    are free. ``search``, in place of both: the order is searched for, for each p and m.
     """
 
     name: str
@@ -123,6 +146,7 @@ class Schedule:
     phases: tuple[Phase, ...] = ()
     block: tuple[tuple[Token, Expression], ...] = ()
     every: Expression | None = None
+    search: Search | None = None
     let: tuple[tuple[str, Expression], ...] = ()
     turn: Expression | None = None
     made_for: Expression | None = None
@@ -134,6 +158,10 @@ class Schedule:
     def copies(self) -> int:
         """How often the model's parameters are held: each device holds ``copies / p`` of them."""
         return 2 if self.layout is StageLayout.BOTH else 1
+
+    def searched_for(self, profile: Profile) -> Schedule:
+        """The schedule with the profile that its order is searched for, where it is one that is searched for."""
+        return self if self.search is None else replace(self, search=replace(self.search, profile=profile))
 
     @property
     def split(self) -> bool:
@@ -148,6 +176,8 @@ class Schedule:
     @property
     def kinds(self) -> frozenset[PassKind]:
         """The kinds of passes that devices run."""
+        if self.search is not None:
+            return frozenset({PassKind.F, PassKind.B, PassKind.W})
         kinds = {token.kind for token in self.tokens} | {token.kind for token, _ in self.block}
         return frozenset(kinds | ({PassKind.W} if PassKind.B in kinds else set()))
 

@@ -107,7 +107,7 @@ def test_a_walk_sees_what_the_text_says(strategy: str, old: str, new: str, moved
     assert kinds | sent == moved
 
 
-@pytest.mark.parametrize("name", schedules.names())
+@pytest.mark.parametrize("name", [name for name in schedules.names() if schedules.load(name).search is None])
 def test_orders_keep_and_hand_on_what_closed_forms_say(name: str) -> None:
     """Of the oracle's reading of a schedule: for every device, where all runs of layers are alike."""
     chunks = {"loop": 3 if name == "interleaved" else 1}.get(schedules.load(name).layout.value, 2)

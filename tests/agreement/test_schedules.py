@@ -20,6 +20,8 @@ from placeproof.schedules import Pass, PassKind, Schedule, StageLayout, Times, T
 from placeproof.schedules.expression import read
 
 NAMES = schedules.names()
+#: Those that have closed forms: an order that is searched for has none.
+FORMED = [name for name in NAMES if load(name).search is None]
 #: Building blocks that are repeated, whose closed forms of peaks are those of enough micro-batches.
 REPEATED = ("v-half", "v-min")
 
@@ -71,7 +73,7 @@ def numbers(p: int, m: int, v: int, times: Times) -> dict[str, Fraction | int]:
     return {"p": p, "m": m, "v": v, **dict(zip(("T_F", "T_B", "T_W", "T_send", "T_FB"), times.fractions(), strict=True))}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FORMED)
 def test_closed_forms_equal_the_simulation(name: str) -> None:
     """And so does what a source prints, where the file says so."""
     schedule, source, count = load(name), random.Random(name), 0
@@ -96,7 +98,7 @@ def test_closed_forms_equal_the_simulation(name: str) -> None:
     assert all(many >= 10 for many in held.values()), held
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FORMED)
 def test_closed_forms_of_peaks_equal_the_orders(name: str) -> None:
     """And so does what a source prints, where the file says so."""
     schedule, count = load(name), 0
@@ -125,7 +127,7 @@ def test_closed_forms_of_peaks_equal_the_orders(name: str) -> None:
 def test_every_schedule_has_all_closed_forms() -> None:
     for name in NAMES:
         for what in ("busy", "idle", "wait", "peak", "messages"):
-            assert schedules.form(name, what) is not None, (name, what)
+            assert (schedules.form(name, what) is not None) == (name in FORMED), (name, what)
 
 
 def naive(schedule: Schedule, p: int, m: int, v: int, each: list[Times]) -> dict[Pass, Fraction]:

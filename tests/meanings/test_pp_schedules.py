@@ -29,7 +29,9 @@ from placeproof.strategies import parse_strategy
 EVERY = [(name, v) for name in schedules.names() for v in ((2, 3) if schedules.load(name).chunks is None else (None,))]
 #: Those whose peak is rounded down, which a step program says of numbers alone.
 ROUNDED = ("v-half", "v-min")
-SAID = [(name, v) for name, v in EVERY if name not in ROUNDED]
+#: Those whose order is searched for, which has no closed form: all of it is said of numbers alone.
+SEARCHED = tuple(name for name, _ in EVERY if schedules.load(name).search is not None)
+SAID = [(name, v) for name, v in EVERY if name not in ROUNDED + SEARCHED]
 ONE_COPY = [(name, v) for name, v in SAID if schedules.load(name).copies == 1]
 
 
@@ -195,14 +197,15 @@ DIVIDES = [(name, v) for name, v in EVERY if v != 3]
 
 @pytest.mark.parametrize(("name", "v"), DIVIDES)
 def test_each_device_of_a_model_is_as_in_the_simulation(name: str, v: int | None) -> None:
-    p, m, schedule = 4, 8, schedules.load(name)
+    p, m = 4, 8
     found, values = of_llama(name, v, microbatches=m), numbers(4, 8)
+    schedule = found.order
     table = schedules.simulate(schedule, p=p, m=m, v=v)
     for d, cost in enumerate(found.costs):
         sent = sum(found.value(s.times, values) for s in cost.sent if s.kind == "send")
         assert sent == table.messages(d)
         share = Fraction(schedule.copies, found.chunks)
-        assert found.value(cost.in_flight, values) == schedules.peak(name, p=p, m=m, v=v, d=d, M_W=0) * share
+        assert found.value(cost.in_flight, values) == schedules.peak(schedule, p=p, m=m, v=v, d=d, M_W=0) * share
     held = sum(found.value(n, values) for cost in found.costs for n in cost.parameters.values())
     assert held == load("llama3-8b").parameters().total * schedule.copies
 
@@ -237,10 +240,13 @@ def test_what_a_device_keeps_is_what_the_order_of_its_passes_keeps(name: str, v:
     depth = schedule.depth(p, schedule.chunks or v or 1)
     sizes, values = alone("llama3-8b", sharing, depth), numbers(4, 8, s=16)
     fixed = derive_model(load("llama3-8b"), parse_strategy(written(name, v, p, m) + sharing))
-    open_ = derive_model(load("llama3-8b"), parse_strategy(written(name, v, p) + sharing))
-    few, many = (schedules.slots(schedule, p, n, v) for n in (m, 4 * p))
+    few, many = (schedules.slots(fixed.order, p, n, v) for n in (m, 4 * p))
     for d in range(p):
         assert fixed.value(fixed.costs[d].activations, values) == kept_by(few[d], sizes)
+    if name in SEARCHED:
+        return
+    open_ = derive_model(load("llama3-8b"), parse_strategy(written(name, v, p) + sharing))
+    for d in range(p):
         assert open_.value(open_.costs[d].activations, {**values, "m": Fraction(4 * p)}) == kept_by(many[d], sizes)
         assert open_.value(open_.costs[d].activations, values) >= kept_by(few[d], sizes)
 
@@ -253,7 +259,7 @@ def test_more_micro_batches_than_four_for_each_device_are_kept_alike(name: str, 
         assert at_once[0] == at_once[1] or name == "gpipe"
 
 
-@pytest.mark.parametrize(("name", "v"), DIVIDES)
+@pytest.mark.parametrize(("name", "v"), [(name, v) for name, v in DIVIDES if name not in SEARCHED])
 def test_an_open_pipeline_has_the_ends_of_one_with_a_number(name: str, v: int | None) -> None:
     """But for what it keeps of runs that are not alike: of an open number of devices they count as alike."""
     open_, told, values = of_llama(name, v, None), of_llama(name, v), numbers(4, 8)
@@ -300,7 +306,7 @@ def test_layers_that_chunks_cannot_share_are_refused() -> None:
 @pytest.mark.parametrize(("name", "v"), DIVIDES)
 def test_passes_of_chunks_are_those_of_the_devices(name: str, v: int | None) -> None:
     """The time for which the simulation has a device compute is that of its own passes, whatever it takes."""
-    found = of_llama(name, v)
+    found = of_llama(name, v, microbatches=8)
     devices = [(Fraction(3 + d % 2), Fraction(5), Fraction(2)) for d in range(4)]
     if found.strategy.schedule.in_flight == "dualpipe":  # its two ends have the same stages
         devices = [devices[min(d, 3 - d)] for d in range(4)]

@@ -155,9 +155,9 @@ def test_rows_of_bloom_are_those_that_were_published() -> None:
 
 
 def test_rows_of_zero_bubble_are_those_that_were_published() -> None:
-    """Of all schedules but the searched one within 6 per cent."""
+    """A searched order is nearer than the one by hand with as much memory."""
     rows = [r for r in json.loads(DATA.with_name("memory.json").read_text(encoding="utf-8")) if r["id"].startswith("zb-t4-mem-")]
-    names = {"ZB-2p": "zb-h2", "ZB-1p": "zb-h1", "1F1B": "1f1b", "1F1B-I": "interleaved"}
+    names = {"ZB-2p": "zb-2p", "ZB-1p": "zb-1p", "1F1B": "1f1b", "1F1B-I": "interleaved"}
     of = named("zero-bubble")
     for run, row in zip(of.runs, rows, strict=True):
         said, sizes = row["inputs"], dict(text.split("=") for text in run.settings)
@@ -165,8 +165,11 @@ def test_rows_of_zero_bubble_are_those_that_were_published() -> None:
         assert [int(sizes[n]) for n in ("L", "h", "a", "b", "s")] == [said[n] for n in ("layers", "hidden", "heads", "micro_batch", "seq")]
         assert run.strategy.startswith(f"pp({said['pipelines']}, schedule={names[said['schedule']]},")
         assert sum(run.stages) == said["layers"]
-    exact = replace(of, runs=tuple(run for run in of.runs if "zb-h2" not in run.strategy and "pp(8" in run.strategy))
-    assert all(abs(one.error) < Fraction(6, 100) for one in accuracy(exact).predictions if one.error is not None)
+    by_hand = replace(of.runs[0], strategy=of.runs[0].strategy.replace("zb-2p", "zb-h2"))
+    searched, other = (accuracy(replace(of, runs=(run,))).predictions[0].error for run in (of.runs[0], by_hand))
+    assert searched is not None
+    assert other is not None
+    assert abs(searched) < Fraction(2, 100) < Fraction(7, 100) < -other
 
 
 def test_gradients_that_an_update_widens_are_there_in_the_update() -> None:

@@ -14,7 +14,6 @@ from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.core.mesh import Axis
 from placeproof.core.symbols import symbol
 from placeproof.cost.model.derivation import ModelDerivation
-from placeproof.schedules import load
 from placeproof.semantics.blocks.plan import HEADS
 from placeproof.semantics.scheduled import needed
 
@@ -57,7 +56,7 @@ def require_fit(d: ModelDerivation, values: Mapping[str, Fraction]) -> None:
     _layers(d, degrees, known, problems)
     if d.linked.pipeline is not None:
         count = int(known["m"]) if "m" in known else None
-        missing = needed(load(d.schedule), degrees.get(d.linked.pipeline), count, d.chunks)
+        missing = needed(d.order, degrees.get(d.linked.pipeline), count, d.chunks)
         problems.found += [p for p in missing if p not in problems.found]
     problems.raise_if_any()
 

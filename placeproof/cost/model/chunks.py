@@ -15,7 +15,7 @@ from placeproof.cost.model.parts import DeviceSegment
 from placeproof.cost.model.recomputation import extent
 from placeproof.cost.model.stages import Stage, stages
 from placeproof.programs import For
-from placeproof.schedules import Kept, Schedule, StageLayout, forms, formulas, is_own, kept_together, load, slots
+from placeproof.schedules import Kept, Profile, Schedule, StageLayout, forms, formulas, is_own, kept_together, load, slots
 from placeproof.semantics.linked import Linked
 
 if TYPE_CHECKING:
@@ -40,15 +40,20 @@ def kept_in_order(schedule: Schedule, devices: int, batches: int, chunks: int) -
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineFlow:
-    """How micro-batches flow through a pipeline of ``depth`` devices; None without one. ``batches``: micro-batches of a step."""
+    """How micro-batches flow through a pipeline of ``depth`` devices; None without one. ``batches``: micro-batches of a step.
+
+    ``profile``: what an order that is searched for is searched for, of the model; None for what its file says.
+    """
 
     linked: Linked
     depth: Amount | None
+    profile: Profile | None = None
 
     @cached_property
     def schedule(self) -> Schedule:
         """The order of micro-batches; 1F1B where there is no pipeline."""
-        return load(self.linked.schedule)
+        schedule = load(self.linked.schedule)
+        return schedule if self.profile is None else schedule.searched_for(self.profile)
 
     @property
     def name(self) -> str:
@@ -112,14 +117,16 @@ class PipelineFlow:
         """
         if self.depth is None:
             return (((1, 0),),)
-        by_order = bool(stage.runs) or (is_own(self.name) and self.fixed is not None and isinstance(self.depth, int))
+        alone = is_own(self.name) or self.schedule.search is not None  # an order that no closed form has to be known of
+        by_order = bool(stage.runs) or (alone and self.fixed is not None and isinstance(self.depth, int))
         if by_order and stage.index is not None:
             moments = [[moment[run] for run in stage.runs or (stage.index,)] for moment in self._orders[stage.index]]
             return tuple(tuple(map(self._bounded, moment)) for moment in self._decisive(moments, alike))
         put = {"p": self.depth, "m": self.batches, "v": self.chunks, "d": self._device(stage)}
         if not (peaks := formulas(self.schedule, "peak")):
             message = f"`{self.name}` says no closed form of its peak, and the number of stages or micro-batches is open"
-            refuse("PP203", message, help=f"say both, `pp(4, microbatches=8, schedule={self.name})`, or add a form to the file")
+            more = ", or add a form to the file" if is_own(self.name) else ""
+            refuse("PP203", message, help=f"say both, `pp(4, microbatches=8, schedule={self.name})`{more}")
         counts = (tuple(self._share(term, put)) for form in peaks for term in _greatest(form))
         if any("m" in relation.names for form in forms(self.schedule, "peak") for relation in form.when):
             counts = (capped for kept, late in counts for capped in self._among_all(kept, late))

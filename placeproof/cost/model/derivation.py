@@ -34,6 +34,7 @@ from placeproof.cost.step.host import asked
 from placeproof.implementations import BlockImplementation
 from placeproof.models import Model
 from placeproof.models.family import GROUPS
+from placeproof.schedules import Profile, Schedule
 from placeproof.semantics.linked import Linked, link
 
 if TYPE_CHECKING:
@@ -164,12 +165,15 @@ class StageCost:
 class ModelDerivation:
     """A linked program's costs. ``batches``: micro-batches of a step. ``values``: the numbers of symbols that it says.
 
+    ``schedule``: the name of the pipeline's, ``order``: what it is; where that is searched for, ``profiled``: whether for the model's own
+    passes, and not for those that its file says.
     ``model``, ``strategy``: what was linked, where it was. ``run_by``: the implementation that runs its blocks, None for their programs.
     """
 
     linked: Linked
     recompute: Recompute
     schedule: str
+    order: Schedule
     chunks: int
     batches: Amount
     parts: tuple[DeviceSegment, ...]
@@ -177,6 +181,7 @@ class ModelDerivation:
     values: Mapping[str, Fraction]
     at: Sizing
     step: StepCosts
+    profiled: bool = False
     model: Model | None = None
     strategy: Strategy | None = None
     run_by: BlockImplementation | None = None
@@ -273,18 +278,22 @@ def derive_linked(
     segments = parts(linked, run_by) if segments is None else segments
     depth = None if linked.stages is None else at.degrees[linked.stages.name]
     flow = PipelineFlow(linked=linked, depth=depth)
+    searched = flow.schedule.search is not None
     times = {s.name: s.times.at({n: symbol(n) for n in s.times.names}) for s in linked.stack}
     in_order = depth is None and extent(linked.recompute) is not None and sum(s.repeats for s in segments) > 1
     if isinstance(depth, int) or in_order:  # stages are told one by one, or layers
         times |= {s.name: s.times.at(linked.values) for s in linked.stack if set(s.times.names) <= set(linked.values)}
     stages = flow.stages(segments, times, linked.layers)
     require_something(stages)
+    flow = replace(flow, profile=_profile(stages, at, linked.values)) if searched else flow
     layer = next((p for p in segments if p.repeats), None)
     values = {name: Fraction(n) for name, n in linked.values.items()}
     return ModelDerivation(
         linked=linked,
         recompute="+".join(linked.recompute),
         schedule=flow.name,
+        order=flow.schedule,
+        profiled=flow.profile is not None,
         chunks=flow.chunks,
         batches=flow.batches,
         parts=segments,
@@ -294,6 +303,22 @@ def derive_linked(
         step=step,
         run_by=run_by,
     )
+
+
+def _profile(stages: Sequence[Stage], at: Sizing, values: Mapping[str, int]) -> Profile | None:
+    """What an order is searched for: operations and what is kept of one sample, activations of two bytes, of the stage that keeps most.
+    None while a size is open."""
+    known = {**{name: Fraction(n) for name, n in values.items()}, "b": Fraction(1), "b_a": Fraction(2)}
+    rows = []
+    for stage in stages:
+        run, work = _run(stage, at), _flops(stage, at)
+        amounts = (run.kept, run.late, work.forward, work.again + work.inputs, work.weights)
+        row = [n for amount in amounts if (n := evaluate(amount, known)) is not None]
+        if len(row) < len(amounts):
+            return None
+        rows.append(row)
+    kept, late, forward, backward, weight = max(rows)
+    return Profile(forward=forward, backward=backward, weight=weight, kept=kept, late=late)
 
 
 def _at(linked: Linked, widths: Mapping[str, int], fp8: bool) -> Sizing:

@@ -28,7 +28,7 @@ from placeproof.cost.model.prices import Exact, Symbols, layout
 from placeproof.cost.model.running import owned
 from placeproof.cost.model.traffic import Transfer
 from placeproof.cost.values import how_to_set
-from placeproof.schedules import Times, Timetable, formula, is_own, load, simulate
+from placeproof.schedules import Times, Timetable, formula, is_own, simulate
 from placeproof.schedules import form as closed_form
 from placeproof.schedules import step as makespan
 
@@ -245,7 +245,7 @@ class ModelTime:
 
         if self.d.linked.pipeline is None:
             return sympy.Symbol("m") * sum(sympy.symbols("T_F T_B T_W"))
-        busy, idle = (formula(self.d.schedule, what) for what in ("busy", "idle"))
+        busy, idle = (formula(self.d.order, what) for what in ("busy", "idle"))
         if busy is None or idle is None:
             return None
         share, passes = sympy.sympify(_chunk(self.d)), sympy.symbols("T_F T_B T_W")
@@ -257,7 +257,7 @@ class ModelTime:
         """Where :attr:`shape` holds: elsewhere a step on a cluster follows from the order of passes, and has no form."""
         if self.d.linked.pipeline is None:
             return ()
-        known = (closed_form(self.d.schedule, what) for what in ("busy", "idle"))
+        known = (closed_form(self.d.order, what) for what in ("busy", "idle"))
         return tuple(dict.fromkeys(condition.text for form in known if form is not None for condition in form.when))
 
     @cached_property
@@ -396,14 +396,14 @@ def _passes(d: ModelDerivation, stages: Sequence[StageTime], price: Exact) -> Fr
         return count * sum((Fraction(t) for t in stages[0].passes), Fraction(0))
     rows = _times(d, stages)
     if is_own(d.schedule):  # its forms were tried at small sizes alone
-        return simulate(load(d.schedule), p=len(stages), m=count, v=d.chunks, times=rows).step
+        return simulate(d.order, p=len(stages), m=count, v=d.chunks, times=rows).step
     every = rows[0] if len(set(rows)) == 1 else rows
-    return makespan(d.schedule, p=len(stages), m=count, v=d.chunks, times=every)
+    return makespan(d.order, p=len(stages), m=count, v=d.chunks, times=every)
 
 
 def _chunk(d: ModelDerivation) -> Fraction:
     """The share of a device's pass that is one of its runs of layers."""
-    return Fraction(load(d.schedule).copies, d.chunks)
+    return Fraction(d.order.copies, d.chunks)
 
 
 def _times(d: ModelDerivation, stages: Sequence[StageTime]) -> list[Times]:
@@ -414,7 +414,7 @@ def _times(d: ModelDerivation, stages: Sequence[StageTime]) -> list[Times]:
 
 def _by_stage(d: ModelDerivation, devices: Sequence[tuple[Fraction, ...]], send: Fraction | int = 0) -> list[Times]:
     """Of each stage of the model, in the order of its layers, an equal share of what its device takes."""
-    schedule, p, share = load(d.schedule), len(devices), _chunk(d)
+    schedule, p, share = d.order, len(devices), _chunk(d)
     each = [Times(forward=f * share, backward=b * share, weight=w * share, send=send) for f, b, w in devices]
     return [each[schedule.device(stage, 0, p, 2)] for stage in range(schedule.depth(p, d.chunks))]
 
@@ -434,7 +434,7 @@ def timeline(step: StepTime) -> Timetable | None:
     if step.d.linked.pipeline is None:
         return None
     rows, count = _times(step.d, step.stages), int(step.price.amount(step.d.batches))
-    return simulate(load(step.d.schedule), p=len(step.stages), m=count, v=step.d.chunks, times=rows)
+    return simulate(step.d.order, p=len(step.stages), m=count, v=step.d.chunks, times=rows)
 
 
 def work_timeline(d: ModelDerivation, values: Mapping[str, Fraction]) -> Timetable | None:
@@ -447,7 +447,7 @@ def work_timeline(d: ModelDerivation, values: Mapping[str, Fraction]) -> Timetab
     known = [(f, b, w) for f, b, w in work if f is not None and b is not None and w is not None]
     if len(known) < len(work):
         return None
-    return simulate(load(d.schedule), p=len(work), m=int(count), v=d.chunks, times=_by_stage(d, known))
+    return simulate(d.order, p=len(work), m=int(count), v=d.chunks, times=_by_stage(d, known))
 
 
 def utilisation(

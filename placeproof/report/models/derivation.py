@@ -20,6 +20,7 @@ from placeproof.cost.values import Numbers
 from placeproof.report.document import Cell, Document, Figure, Form, Lines, Notes, Section, Table, section
 from placeproof.report.units import giga, percent, unused
 from placeproof.runs import like
+from placeproof.schedules import Search
 
 if TYPE_CHECKING:
     import sympy
@@ -359,9 +360,20 @@ def conventions(d: ModelDerivation) -> list[str]:
         lines.append("the vocabulary is padded so that its parts are equal, as Megatron-LM does: `--vocab-padding none` leaves it")
     if d.linked.pipeline is not None and d.chunks > 1:
         lines.append(_of_runs(d))
+    if d.order.search is not None and d.linked.pipeline is not None:
+        lines.append(_of_search(d, d.order.search))
     if d.linked.note:
         lines.append(d.linked.note)
     return lines
+
+
+def _of_search(d: ModelDerivation, search: Search) -> str:
+    """What the order of a pipeline was searched for."""
+    told = search.profile
+    times = " : ".join(f"{float(n / told.forward):.3g}" if told.forward else str(n) for n in (told.forward, told.backward, told.weight))
+    sizes = f"M_W = {float(told.late / told.kept):.3g} M_B" if told.kept else f"M_B = 0, M_W = {float(told.late):.6g}"
+    whose = "operations and activations of one sample on the stage that keeps most" if d.profiled else "as its file says"
+    return f"the order of `{d.order.name}` is searched for with T_F : T_B : T_W = {times} and {sizes}, {whose}, under {search.most.text}"
 
 
 def _of_update(d: ModelDerivation) -> list[str]:

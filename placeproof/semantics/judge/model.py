@@ -11,7 +11,7 @@ from placeproof.models import Block, Model, holders, shared_by_segments
 from placeproof.programs import For, Resolved, assigned, statements
 from placeproof.programs.ir import adjoints, with_buffers
 from placeproof.prove import Budget
-from placeproof.schedules import is_own
+from placeproof.schedules import is_own, load
 from placeproof.semantics.judge.ranges import Range
 from placeproof.semantics.judge.repair import Repair, repaired
 from placeproof.semantics.judge.verdict import Judged, Word, judge, judge_tensors, provable
@@ -74,8 +74,7 @@ class JudgedModel:
         if linked.recompute != ("none",):
             texts.append(f"backward computes again ({', '.join(linked.recompute)}): the same operations on the same values")
         if linked.pipeline is not None:
-            own = ", of which small sizes were tried" if is_own(linked.schedule) else ""
-            texts.append(f"the order of micro-batches ({linked.schedule}){own}: the step takes one after the other")
+            texts.append(f"the order of micro-batches ({linked.schedule}){_tried(linked.schedule)}: the step takes one after the other")
         return tuple(texts)
 
     @property
@@ -140,6 +139,13 @@ def repair_of(judged: JudgedModel) -> Repair | None:
 def breaches_of(judged: JudgedModel) -> tuple[Breach, ...]:
     """What a program is otherwise than its model, and what blocks do otherwise than contracts say, by how what they return lies."""
     return (*(() if judged.model is None else unlike(judged.linked, judged.model)), *_breaches(judged.linked, judged.blocks))
+
+
+def _tried(schedule: str) -> str:
+    """How an order is known to be one, where that is not read off a schedule of the catalogue."""
+    if is_own(schedule):
+        return ", of which small sizes were tried"
+    return ", which is searched for, and run where there are numbers" if load(schedule).search is not None else ""
 
 
 def _over_units(linked: Linked) -> list[For]:

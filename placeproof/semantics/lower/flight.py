@@ -61,7 +61,8 @@ def _by_forms(strategy: Strategy, stages: str) -> tuple[Expr, Expr | None]:
     def closed(what: str, known: Mapping[str, Expr]) -> Expr:
         closed_form = form(schedule, what)
         if closed_form is None:
-            help = f"say the numbers, `pp(4, microbatches=8, schedule={name_of(strategy)})`, or add a form of its {what} to the file"
+            help = f"say the numbers, `pp(4, microbatches=8, schedule={name_of(strategy)})`"
+            help += f", or add a form of its {what} to the file" if is_own(name_of(strategy)) else ""
             raise InputError([replace(_cannot(schedule, f"no closed form of its {what} is known"), help=help)])
         return said(closed_form.form.tree, {"p": ref(stages), "v": num(chunks), **known}, schedule)
 
