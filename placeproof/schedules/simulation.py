@@ -7,7 +7,7 @@ sender goes on at once, and links are never full. Two passes that overlap begin 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -76,22 +76,32 @@ def simulate(schedule: Schedule, *, p: int, m: int, v: int | None = None, times:
 
 
 class _Lasts(NamedTuple):
-    """How long the slots of one stage last, in whole units: by the kind of a single pass, an overlapping pair, and a message."""
+    """How long the slots of one stage last, in whole units: by the kind of a single pass, an overlapping pair, None for as long as its
+    passes one after the other, and a message."""
 
     single: dict[PassKind, int]
-    pair: int
+    pair: int | None
     send: int
 
 
-def _whole(times: Iterable[Times]) -> tuple[list[_Lasts], int]:
+def _whole(given: Sequence[Times]) -> tuple[list[_Lasts], int]:
     """The times as whole numbers, and how many of their unit make one: integers are added much faster than fractions."""
-    exact = [times_of.fractions() for times_of in times]
+    exact = [times_of.fractions() for times_of in given]
     unit = lcm(*(part.denominator for row in exact for part in row))
     durations = []
-    for row in exact:
+    for times_of, row in zip(given, exact, strict=True):
         f, b, w, send, pair = (int(part * unit) for part in row)
-        durations.append(_Lasts({PassKind.F: f, PassKind.B: b, PassKind.W: w, PassKind.BW: b + w}, pair, send))
+        single = {PassKind.F: f, PassKind.B: b, PassKind.W: w, PassKind.BW: b + w}
+        durations.append(_Lasts(single, None if times_of.overlapped is None else pair, send))
     return durations, unit
+
+
+def _lasting(slot: Slot, lasts: Sequence[_Lasts]) -> int:
+    """How long a slot lasts. Where the stages of two passes that overlap say it otherwise, the longer one counts."""
+    if len(slot) == 1:
+        return lasts[slot[0].stage].single[slot[0].kind]
+    pairs = [pair for each in slot if (pair := lasts[each.stage].pair) is not None]
+    return max(pairs) if len(pairs) == len(slot) else sum(lasts[each.stage].single[each.kind] for each in slot)
 
 
 class Job(NamedTuple):
@@ -151,8 +161,7 @@ def _run(schedule: Schedule, p: int, m: int, v: int, lasts: list[_Lasts]) -> tup
                 break
             for need, sender in needs:
                 start = max(start, ended[need] + (lasts[sender].send if sender >= 0 else 0))
-            last = lasts[slot[0].stage]
-            end = start + (last.pair if len(slot) > 1 else last.single[slot[0].kind])
+            end = start + _lasting(slot, lasts)
             ticks.append(Tick(slot, start, end))
             for made in makes:
                 ended[made] = end

@@ -311,7 +311,7 @@ def _profile(stages: Sequence[Stage], at: Sizing, values: Mapping[str, int]) -> 
     known = {**{name: Fraction(n) for name, n in values.items()}, "b": Fraction(1), "b_a": Fraction(2)}
     rows = []
     for stage in stages:
-        run, work = _run(stage, at), _flops(stage, at)
+        run, work = _run(stage, at), flops(stage, at)
         amounts = (run.kept, run.late, work.forward, work.again + work.inputs, work.weights)
         row = [n for amount in amounts if (n := evaluate(amount, known)) is not None]
         if len(row) < len(amounts):
@@ -364,7 +364,7 @@ def _cost(
             *sent_of_activations(stage, at, flow.batches, flow.hops(stage), linked, layer),
             *synchronised(stage, shares, linked),
         ),
-        flops=_flops(stage, at),
+        flops=flops(stage, at),
         iterated=iterated(stage, step, at),
     )
 
@@ -425,7 +425,34 @@ def _parameters(stage: Stage, at: Sizing) -> dict[str, sympy.Expr]:
     return {g: elements[g] for g in GROUPS if g in elements}
 
 
-def _flops(stage: Stage, at: Sizing) -> Work:
+def run_costs(d: ModelDerivation) -> dict[int, StageCost]:
+    """The stages of the model, by their numbers, where a device has several and they are known one by one: what the passes of each compute
+    and exchange. Their states and memory are those of the device.
+
+    Those that are alike are one.
+    """
+    import sympy
+
+    known: dict[tuple[object, ...], StageCost] = {}
+    found: dict[int, StageCost] = {}
+    for cost in d.costs:
+        formulas = d.step.at(cost.stage)
+        for number, run in cost.stage.runs.items():
+            key = (id(formulas), run.first, run.last, *((part.name, times) for part, times in run.held))
+            if key not in known:
+                counted = _parameters(run, d.at)
+                shares = [ParameterShare(costs, counted, run, d.at, d.linked) for costs in formulas]
+                sent = (
+                    *sent_of_activations(run, d.at, d.batches, (0, 0), d.linked, None),
+                    *synchronised(run, shares, d.linked),
+                )
+                known[key] = replace(cost, stage=run, sent=sent, flops=flops(run, d.at), iterated=sympy.Integer(0))
+            found[number] = known[key]
+    return found
+
+
+def flops(stage: Stage, at: Sizing) -> Work:
+    """Floating-point operations of a stage for one micro-batch."""
     return _together((part.flops(at), times) for part, times in stage.held)
 
 

@@ -13,7 +13,7 @@ for the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Literal
 from placeproof.clusters import Cluster, Reached
 from placeproof.core.diagnostics import Problems, refuse, suggestion
 from placeproof.core.symbols import info, symbol
+from placeproof.cost.blocks.flops import Work
 from placeproof.cost.blocks.tensors import Amount
-from placeproof.cost.model.derivation import ModelDerivation, StageCost, derive_linked, narrow_flops, stage_kernels
+from placeproof.cost.model.derivation import ModelDerivation, StageCost, derive_linked, flops, narrow_flops, run_costs, stage_kernels
 from placeproof.cost.model.prices import Exact, Symbols, layout
 from placeproof.cost.model.running import owned
 from placeproof.cost.model.traffic import Transfer
@@ -105,6 +106,42 @@ def stage_time(d: ModelDerivation, cost: StageCost, price: Symbols | Exact, over
         send,
         price.most,
         overlap,
+    )
+
+
+def stage_times(d: ModelDerivation, price: Symbols | Exact, overlap: Overlap) -> tuple[tuple[StageTime, ...], dict[int, StageTime]]:
+    """What each device takes; and each stage of the model, by its number, where devices have several that are known one by one.
+
+    A device's passes of a micro-batch are then those of its stages one after the other, and of two copies of the model the mean of both.
+    """
+    alike: dict[int, StageTime] = {}
+    of_runs: dict[int, StageTime] = {}
+    for number, run in run_costs(d).items():
+        if id(run) not in alike:
+            alike[id(run)] = stage_time(d, run, price, overlap)
+        of_runs[number] = alike[id(run)]
+    devices = (
+        _of_several(stage_time(d, cost, price, overlap), [of_runs[n] for n in cost.stage.runs], cost.stage.copies) for cost in d.costs
+    )
+    return tuple(devices), of_runs
+
+
+def _of_several(device: StageTime, runs: Sequence[StageTime], copies: int) -> StageTime:
+    """A device's times, with the passes of its stages."""
+    if not runs:
+        return device
+
+    def mean(times: Iterable[Amount]) -> Amount:
+        return sum(times) / copies if copies > 1 else sum(times)
+
+    return replace(
+        device,
+        forward=mean(r.forward for r in runs),
+        inputs=mean(r.inputs for r in runs),
+        weights=mean(r.weights for r in runs),
+        inside=(mean(r.inside[0] for r in runs), mean(r.inside[1] for r in runs)),
+        data=(mean(r.data[0] for r in runs), mean(r.data[1] for r in runs)),
+        exposed=(mean(r.exposed[0] for r in runs), mean(r.exposed[1] for r in runs), device.exposed[2]),
     )
 
 
@@ -220,18 +257,24 @@ class ModelTime:
     overlap: Overlap = DEFAULT_OVERLAP
     by_kernels: bool = False
 
-    @cached_property
+    @property
     def stages(self) -> tuple[StageTime, ...]:
-        """Each stage."""
+        """Each device's stage, or its stages together."""
+        return self._each[0]
+
+    @cached_property
+    def _each(self) -> tuple[tuple[StageTime, ...], dict[int, StageTime]]:
         price = Symbols(d=self.d, order=tuple(a.name for a in layout(self.d.linked.axes)), by_kernels=self.by_kernels)
-        return tuple(stage_time(self.d, cost, price, self.overlap) for cost in self.d.costs)
+        return stage_times(self.d, price, self.overlap)
 
     @cached_property
     def slowest(self) -> dict[str, sympy.Expr]:
-        """The longest T_F, T_B, T_W, T_send, and what comes once a step (``tail``), over the stages."""
-        price = Symbols(d=self.d, order=())
-        rows = zip(*(s.passes for s in self.stages), strict=True)
-        times = {name: price.most(*row) for name, row in zip(("T_F", "T_B", "T_W"), rows, strict=True)}
+        """The longest T_F, T_B, T_W, T_send, and what comes once a step (``tail``), over the stages; where devices have several, as if each
+        of these were the slowest."""
+        price, runs = Symbols(d=self.d, order=()), self._each[1].values()
+        share = _chunk(self.d)
+        passes = [tuple(t / share for t in run.passes) for run in runs] if runs else [s.passes for s in self.stages]
+        times = {name: price.most(*dict.fromkeys(row)) for name, row in zip(("T_F", "T_B", "T_W"), zip(*passes, strict=True), strict=True)}
         return times | {"T_send": price.most(*(s.send for s in self.stages)), "tail": price.most(*(s.tail for s in self.stages))}
 
     @cached_property
@@ -276,13 +319,15 @@ class ModelTime:
 @dataclass(frozen=True, kw_only=True)
 class StepTime:
     """A step on a cluster, in exact seconds. ``passes``: how long the schedule takes; ``stages``: as in :attr:`ModelDerivation.costs`;
-    ``reserve``: bytes that a device needs for all but tensors, where that is said."""
+    ``runs``: the model's stages, where devices have several, as :func:`stage_times` says; ``reserve``: bytes that a device needs for all
+    but tensors, where that is said."""
 
     d: ModelDerivation
     price: Exact
     overlap: Overlap
     format: str
     stages: tuple[StageTime, ...]
+    runs: Mapping[int, StageTime]
     passes: Fraction
     reserve: Fraction | None = None
 
@@ -376,8 +421,9 @@ def step_time(
     bandwidth = known.get("B_mem", device.memory_bandwidth if reached is None else reached.memory_bandwidth)
     price = Exact(d=d, cluster=cluster, values=known, axes=layout(d.linked.axes, order), peak=peak, bandwidth=bandwidth, flat=flat)
     price.by_kernels = reached is not None
-    stages = tuple(stage_time(d, cost, price, overlap) for cost in d.costs)
-    return StepTime(d=d, price=price, overlap=overlap, format=name, stages=stages, passes=_passes(d, stages, price), reserve=reserve)
+    stages, runs = stage_times(d, price, overlap)
+    passes = _passes(d, stages, runs, price)
+    return StepTime(d=d, price=price, overlap=overlap, format=name, stages=stages, runs=runs, passes=passes, reserve=reserve)
 
 
 def _on(d: ModelDerivation, cluster: Cluster) -> ModelDerivation:
@@ -389,12 +435,12 @@ def _on(d: ModelDerivation, cluster: Cluster) -> ModelDerivation:
     return replace(d, run_by=run_by, costs=tuple(replace(cost, beside=cost.beside + more) for cost in d.costs))
 
 
-def _passes(d: ModelDerivation, stages: Sequence[StageTime], price: Exact) -> Fraction:
+def _passes(d: ModelDerivation, stages: Sequence[StageTime], runs: Mapping[int, StageTime], price: Exact) -> Fraction:
     """The schedule's time: by its closed form if all stages take equally long, else each with its own times."""
     count = int(price.amount(d.batches))
     if d.linked.pipeline is None:
         return count * sum((Fraction(t) for t in stages[0].passes), Fraction(0))
-    rows = _times(d, stages)
+    rows = _times(d, stages, runs)
     if is_own(d.schedule):  # its forms were tried at small sizes alone
         return simulate(d.order, p=len(stages), m=count, v=d.chunks, times=rows).step
     every = rows[0] if len(set(rows)) == 1 else rows
@@ -406,17 +452,22 @@ def _chunk(d: ModelDerivation) -> Fraction:
     return Fraction(d.order.copies, d.chunks)
 
 
-def _times(d: ModelDerivation, stages: Sequence[StageTime]) -> list[Times]:
+def _times(d: ModelDerivation, stages: Sequence[StageTime], runs: Mapping[int, StageTime]) -> list[Times]:
     """What the schedule is given: the passes of each stage of the model, and a message."""
     send = max(Fraction(s.send) for s in stages)
-    return _by_stage(d, [(Fraction(f), Fraction(b), Fraction(w)) for f, b, w in (s.passes for s in stages)], send)
+    each = [tuple(map(Fraction, s.passes)) for s in stages]
+    return _by_stage(d, each, {n: tuple(map(Fraction, run.passes)) for n, run in runs.items()}, send)
 
 
-def _by_stage(d: ModelDerivation, devices: Sequence[tuple[Fraction, ...]], send: Fraction | int = 0) -> list[Times]:
-    """Of each stage of the model, in the order of its layers, an equal share of what its device takes."""
+def _by_stage(
+    d: ModelDerivation, devices: Sequence[tuple[Fraction, ...]], runs: Mapping[int, tuple[Fraction, ...]], send: Fraction | int = 0
+) -> list[Times]:
+    """Of each stage of the model, in the order of its layers, its own passes; where these are not known, an equal share of what its device
+    takes."""
     schedule, p, share = d.order, len(devices), _chunk(d)
-    each = [Times(forward=f * share, backward=b * share, weight=w * share, send=send) for f, b, w in devices]
-    return [each[schedule.device(stage, 0, p, 2)] for stage in range(schedule.depth(p, d.chunks))]
+    numbers = range(schedule.depth(p, d.chunks))
+    each = [runs.get(n) or tuple(t * share for t in devices[schedule.device(n, 0, p, 2)]) for n in numbers]
+    return [Times(forward=f, backward=b, weight=w, send=send) for f, b, w in each]
 
 
 def told(d: ModelDerivation, values: Mapping[str, Fraction]) -> ModelDerivation:
@@ -433,7 +484,7 @@ def timeline(step: StepTime) -> Timetable | None:
     """Who does what when; None without a pipeline."""
     if step.d.linked.pipeline is None:
         return None
-    rows, count = _times(step.d, step.stages), int(step.price.amount(step.d.batches))
+    rows, count = _times(step.d, step.stages, step.runs), int(step.price.amount(step.d.batches))
     return simulate(step.d.order, p=len(step.stages), m=count, v=step.d.chunks, times=rows)
 
 
@@ -443,11 +494,19 @@ def work_timeline(d: ModelDerivation, values: Mapping[str, Fraction]) -> Timetab
     count = d.value(d.batches, values)
     if axis is None or count is None or not isinstance(d.at.degrees[axis], int):
         return None
-    work = [tuple(d.value(n, values) for n in (c.flops.forward, c.flops.again + c.flops.inputs, c.flops.weights)) for c in d.costs]
-    known = [(f, b, w) for f, b, w in work if f is not None and b is not None and w is not None]
-    if len(known) < len(work):
+    each = [_work(d, cost.flops, values) for cost in d.costs]
+    runs = {n: _work(d, flops(run, d.at), values) for cost in d.costs for n, run in cost.stage.runs.items()}
+    devices, own = [w for w in each if w is not None], {n: w for n, w in runs.items() if w is not None}
+    if len(devices) < len(each) or len(own) < len(runs):
         return None
-    return simulate(d.order, p=len(work), m=int(count), v=d.chunks, times=_by_stage(d, known))
+    return simulate(d.order, p=len(each), m=int(count), v=d.chunks, times=_by_stage(d, devices, own))
+
+
+def _work(d: ModelDerivation, work: Work, values: Mapping[str, Fraction]) -> tuple[Fraction, ...] | None:
+    """Floating-point operations of F, B and W; None while a symbol is not set."""
+    amounts = [d.value(n, values) for n in (work.forward, work.again + work.inputs, work.weights)]
+    known = [n for n in amounts if n is not None]
+    return tuple(known) if len(known) == len(amounts) else None
 
 
 def utilisation(

@@ -204,6 +204,7 @@ def _assumed(step: StepTime) -> list[str]:
         *([f"products with layers' matrices in fp8: {figure(step.price.values['F_fp8'] / 10**12)} TFLOP/s"] if step.d.at.fp8 else []),
         "of algorithms, the fastest is taken" if not step.price.flat else "all algorithms are rings",
         f"{'' if step.price.by_kernels else 'element-wise operations, '}copies to a host and loading data take no time",
+        *([f"each of a device's {step.d.chunks} runs of layers takes equally long"] if step.d.chunks > 1 and not step.runs else []),
         *_of_memory(step),
     ]
 
