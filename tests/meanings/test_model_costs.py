@@ -192,6 +192,41 @@ def test_words_of_a_recomputation_have_one_order() -> None:
     assert derived("llama3-8b", "ddp", "mlp + norms+selective").recompute == "selective+norms+mlp"
 
 
+#: What a layer no longer keeps, by hand: of experts what is made element by element of their first products, biases included, for the last
+#: one; of latent attention what its second products make. And, of the latter, the elements of their matrices.
+LESS = [
+    ("mixtral-8x7b", "ddp", "moe-act", {"4.s", "4.a"}, 0),
+    ("mixtral-8x7b", "ep(4) * tp(2) * sp", "moe-act", {"4.s", "4.a"}, 0),
+    ("gpt-oss-20b", "ep(4)", "moe-act", {"4.s", "4.t", "4.a"}, 0),
+    ("deepseek-v3", "ddp", "moe-act", {"4.s", "4.a"}, 0),
+    ("deepseek-v3", "ep(4)", "mla-up", {"2.q", "2.qr", "2.k", "2.v"}, 128 * (192 * 1536 + 256 * 512)),
+    ("deepseek-v3", "tp(2) * sp", "mla-up+moe-act", {"2.q", "2.qr", "2.k", "2.v", "4.s", "4.a"}, 128 * (192 * 1536 + 256 * 512)),
+]
+
+
+@pytest.mark.parametrize(("model", "strategy", "words", "less", "matrices"), LESS)
+def test_parts_of_layers_that_are_computed_again(model: str, strategy: str, words: str, less: set[str], matrices: int) -> None:
+    plain, again = (derived(model, strategy, said).costs[0] for said in ("none", words))
+    sparse = {h.part for h in plain.held if h.row.stored.block.startswith("moe")}
+    kept, left = (
+        {f"{h.row.stored.number}.{h.row.stored.name}" for h in cost.held if h.part in sparse and h.row.stored.block != "input"}
+        for cost in (plain, again)
+    )
+    assert kept - left == less
+    assert left < kept
+    put = {**numbers(b=1, N=1, c=1, N_ep=4, N_tp=2), "s": Fraction(4096)}
+    work = derived(model, strategy, words).value(again.flops.again - plain.flops.again, put)
+    assert work == 2 * 4096 * load(model).sizes["L"] * matrices / (2 if "tp(2)" in strategy else 1)
+    gathered = bool(matrices) and "sp" in strategy  # what was compressed of a device's own tokens
+    assert (again.traffic() == plain.traffic()) == (not gathered)
+
+
+@pytest.mark.parametrize(("model", "word"), [("llama3-8b", "moe-act"), ("mixtral-8x7b", "mla-up"), ("gpt3-125m", "moe-act")])
+def test_a_recomputation_of_nothing_is_refused(model: str, word: str) -> None:
+    with pytest.raises(InputError, match=f"recomputation `{word}` is of nothing in the model's layers"):
+        derived(model, "ddp", f"norms+{word}")
+
+
 def test_a_strategy_that_keeps_inputs_alone_says_how_a_model_is_run() -> None:
     """Checkpoints as with `full`, and as many bytes as the strategy's own program says; another recomputation contradicts it."""
     own, asked = derived("llama3-8b", "ddp * checkpoint"), derived("llama3-8b", "ddp", "full")

@@ -52,6 +52,7 @@ __all__ = [
     "products",
     "storage",
     "weights",
+    "weights_read",
 ]
 
 #: "forward"; "inputs": gradients by inputs (B); "weights": gradients by weights (W).
@@ -87,6 +88,11 @@ class Operation:
     line: int = 0
     statement: int = 0
     given: bool = False
+
+    @property
+    def elementwise(self) -> bool:
+        """Each element of the result is computed of the same element of what it reads."""
+        return self.op in _ELEMENTWISE
 
     def steps(self, sizes: Mapping[str, Amount], degrees: Mapping[str, Amount], load: Amount = 1) -> Amount:
         """Floating-point operations on one device. Raises SizeError where a size or a degree is missing, or does not divide."""
@@ -168,7 +174,7 @@ def flops_by_weights(
     ``wanted``: names of weights; other arguments and errors are those of :func:`flops`.
     """
     late = {id(o.result) for o in operations(program, wanted) if o.during == "weights" and not o.again}
-    reading = {id(o.result) for o, read in _weights_read(program) if not read.keys().isdisjoint(wanted)}
+    reading = {id(o.result) for o, read in weights_read(program) if not read.keys().isdisjoint(wanted)}
     return _sum(program, sizes, degrees, load, lambda o: o.product and id(o.result) in late | reading)
 
 
@@ -220,14 +226,14 @@ def products(program: Program) -> dict[str, frozenset[str]]:
     """The same weights, each with those of its dimensions that it has in common with what it multiplies."""
     dims = {t.name: t.dims for t in program.tensors}
     shared: dict[str, frozenset[str]] = {}
-    for operation, reading in _weights_read(program):
+    for operation, reading in weights_read(program):
         for name, read in reading.items() if operation.product and operation.during == "forward" else ():
             others = frozenset(dim for r in operation.reads if r is not read for dim in r.layout.dims)
             shared.setdefault(name, others & {*dims[name]})
     return {n: shared[n] for n in weights(program) if n in shared}
 
 
-def _weights_read(program: Program) -> Iterator[tuple[Operation, dict[str, BlockValue]]]:
+def weights_read(program: Program) -> Iterator[tuple[Operation, dict[str, BlockValue]]]:
     """Each operation whose result is none of weights alone, with the weights that it reads and what it reads of them: a gathered one,
     perhaps."""
     own = frozenset(weights(program))
@@ -329,6 +335,8 @@ class _Flat:
                 return replace(expr, args=tuple(self._atom(stmt, a) for a in expr.args))
         return expr
 
+
+_ELEMENTWISE = frozenset({"+", "-", "*", "/", "**", "max", "min", "scale", "elementwise", "slope"})
 
 #: What moves data, and computes nothing with them on the device; a reduction is the collective's.
 _MOVES = frozenset({"hot", "copy", "part", "random", *COLLECTIVES})

@@ -15,7 +15,7 @@ from placeproof.cost.blocks.flops import Work
 from placeproof.cost.blocks.kernels import KernelWork
 from placeproof.cost.blocks.layer import Layer, SizedTensor, Stored, layer
 from placeproof.cost.blocks.tensors import Amount, BlockExchange, Splits, exchanges
-from placeproof.cost.model.recomputation import recomputed
+from placeproof.cost.model.recomputation import recomputed, require_found
 from placeproof.implementations import BlockImplementation
 from placeproof.models import Block, Segment, shared_by_segments
 from placeproof.models.expressions import Expression
@@ -227,10 +227,15 @@ def _part(whole: Amount, degree: Amount) -> Amount:
 
 
 def parts(linked: Linked, run_by: BlockImplementation | None = None) -> tuple[DeviceSegment, ...]:
-    """The segments of a linked program, as an implementation runs them. Raises InputError for a recomputation that is none."""
+    """The segments of a linked program, as an implementation runs them.
+
+    Raises InputError for a recomputation that is none, or of nothing.
+    """
     shared = shared_by_segments(linked.shared, linked.stack)
     checkpoints = _checkpoints(linked)
-    return tuple(_part_of(segment, linked, shared, checkpoints, run_by) for segment in linked.stack)
+    every = tuple(_part_of(segment, linked, shared, checkpoints, run_by) for segment in linked.stack)
+    require_found(linked.recompute, [(part.plain, segment) for part, segment in zip(every, linked.stack, strict=True) if part.repeats])
+    return every
 
 
 def _checkpoints(linked: Linked) -> Checkpoints:

@@ -7,19 +7,21 @@ Which values these are is read off the blocks' programs: what has an element for
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from placeproof.core.bounds import MOST_COUNT
 from placeproof.core.diagnostics import Diagnostic, InputError, Problems, suggestion
 from placeproof.core.strategy import Strategy
+from placeproof.cost.blocks.flops import storage, weights_read
 from placeproof.cost.blocks.layer import Layer
 from placeproof.cost.blocks.recompute import made_in_forward
 from placeproof.models import Segment
 from placeproof.models.programs import output
 from placeproof.programs import Assign, Program
 from placeproof.programs.ir import Tensor
-from placeproof.semantics.layouts.lines import lines
+from placeproof.semantics.layouts.lines import BlockValue, lines
 
 #: Words of :data:`RECOMPUTE` with ``+`` between them.
 Recompute: TypeAlias = str
@@ -30,6 +32,8 @@ RECOMPUTE: dict[str, str] = {
     "selective": "what has an element for each query and key is computed again (Korthikanti et al. 2022, section 5)",
     "norms": "what the norms of a layer give is computed again",
     "mlp": "what a layer's feed-forward block makes, of experts too, is computed again from what it reads",
+    "moe-act": "what experts' activation functions give is computed again from what they read",
+    "mla-up": "queries, keys and values that are made of compressed ones are computed again from these",
 }
 ALONE = ("none", "full")
 #: Of which layers of a run ``full`` speaks: ``full:3``, ``full/3``.
@@ -155,6 +159,8 @@ def recomputed(plain: Layer, segment: Segment, words: tuple[str, ...], made_agai
     if "mlp" in words and repeated:
         made, results = _mlp(plain, segment)
         again, rerun = again + made, rerun + results
+    for word, found in _FOUND.items():
+        again += found(plain, segment) if word in words and repeated else ()
     again = tuple(dict.fromkeys(again))
     return (plain.recomputed(*again, rerun=tuple(n for n in dict.fromkeys(rerun) if n not in again)) if again else plain), drawn
 
@@ -176,6 +182,80 @@ def _mlp(plain: Layer, segment: Segment) -> tuple[tuple[str, ...], tuple[str, ..
     origins = [plain.origin(name) for name in made_in_forward(plain.program)]
     names = [(o.name in ("y", "branch"), f"{o.block}.{o.name}") for o in origins if o.number in numbers]
     return tuple(n for result, n in names if not result), tuple(n for result, n in names if result)
+
+
+def _activations(plain: Layer, segment: Segment) -> tuple[str, ...]:
+    """What is kept and made element by element of what is kept, for products with matrices of experts."""
+    experts = {
+        (number, tensor.name)
+        for number, block in enumerate(segment.blocks, 1)
+        for tensor in block.program.tensors
+        if {t.picks for t in block.program.tensors} & {*tensor.dims}
+    }
+    every, kept = list(weights_read(plain.program)), {(s.number, s.name): f"{s.block}.{s.name}" for s in plain.kept()}
+    simple: set[int] = set()
+    for o, _ in every:
+        known = all(id(storage(r)) in simple or _key(plain, r) in kept for r in o.reads if r.data)
+        if o.during == "forward" and o.elementwise and known and all(r.layout.hot is None for r in o.reads):
+            simple.add(id(storage(o.result)))
+    wanted: set[int] = set()
+    names: dict[str, None] = {}
+    for o, weights in reversed(every):
+        made = id(storage(o.result))
+        if o.during != "forward" or o.again:
+            continue
+        if made in wanted and made in simple and (key := _key(plain, o.result)) in kept:
+            names[kept[key]] = None
+        if (o.product and any(_of(plain, name) in experts for name in weights)) or (made in wanted and made in simple):
+            wanted |= {id(storage(r)) for r in o.reads if r.data}
+    return tuple(reversed(names))
+
+
+def _decompressed(plain: Layer, segment: Segment) -> tuple[str, ...]:
+    """What is kept of products with weights in blocks in which tokens meet, before they do: of what such a product of the block gave."""
+    attending = {number for number, block in enumerate(segment.blocks, 1) if _attends(block.program.tensors)}
+    kept = {(s.number, s.name): f"{s.block}.{s.name}" for s in plain.kept()}
+    products: dict[int, int] = {}  # of a value that no other token is in yet: the block whose product with a weight it depends on
+    names: list[str] = []
+    for o, weights in weights_read(plain.program):
+        if o.during != "forward" or o.again:
+            continue
+        met = {"tokens", "keys"} <= {*o.result.layout.dims}
+        after = {products[id(storage(r))] for r in o.reads if id(storage(r)) in products}
+        block = {_of(plain, name)[0] for name in weights} & attending if o.product else set()
+        if block and not met:
+            (number,) = block
+            key = _key(plain, o.result)
+            names += [kept[key]] if number in after and key in kept else []
+            products[id(storage(o.result))] = number
+        elif len(after) == 1 and not met and all(id(storage(r)) in products for r in o.reads if r.data):
+            products[id(storage(o.result))] = after.pop()
+    return tuple(dict.fromkeys(names))
+
+
+#: Words of which some models have nothing -> what they mean for a segment.
+_FOUND = {"moe-act": _activations, "mla-up": _decompressed}
+
+
+def require_found(words: tuple[str, ...], layers: Sequence[tuple[Layer, Segment]]) -> None:
+    """Raise InputError with every word that means nothing in any layer of a model."""
+    problems = Problems()
+    for word, found in _FOUND.items():
+        if word in words and not any(found(plain, segment) for plain, segment in layers if plain.trained):
+            message = f"recomputation `{word}` is of nothing in the model's layers: {RECOMPUTE[word]}"
+            problems.add("PP104", message, help="leave it out")
+    problems.raise_if_any()
+
+
+def _key(plain: Layer, value: BlockValue) -> tuple[int, str] | None:
+    """The number of a value's block, and the block's name for it; None for one without a name."""
+    name = storage(value).name
+    return _of(plain, name) if name in plain.origins else None
+
+
+def _of(plain: Layer, name: str) -> tuple[int, str]:
+    origin = plain.origin(name)
+    return origin.number, origin.name
 
 
 def _gives_branch(program: Program) -> bool:
