@@ -74,15 +74,25 @@ def fastest(kind: str, groups: Sequence[Group], s: Fraction, cluster: Cluster, a
     if all(group.degree == 1 for group in groups):
         return Timed(seconds=Fraction(0), algorithm=algorithm or next(iter(ALGORITHMS[kind])), group=groups[0])
     rows = _named(kind, algorithm) if algorithm else [*_named(kind, None), *_chains(kind, groups, s, cluster)]
-    fit = [one for one in rows if all(_admits(one, group, level) for group in groups)]
-    if max(group.degree for group in groups) > SUMMED_UP:
-        fit = [one for one in fit if all(by_level(one, group, s, level) for group in groups)] or fit
+    fit = _fitting(rows, groups, level)
     timings = [(*max((seconds(one, group, s, level, cluster.reduction), i) for i, group in enumerate(groups)), one.name) for one in fit]
     if not timings:
         wanted = f"`{algorithm}` is no algorithm" if algorithm else "there is no algorithm"
         refuse("PP104", f"{wanted} of {kind} for such groups and links", help="docs/how-to/time.md says what each algorithm needs")
     took, slowest, name = min(timings, key=lambda row: row[0])
     return Timed(seconds=took, algorithm=name, group=groups[slowest])
+
+
+def admitted(kind: str, groups: Sequence[Group], cluster: Cluster) -> list[Algorithm | Levelled]:
+    """The algorithms of a collective that are compared in some groups; chains apart, whose segments depend on the bytes."""
+    return _fitting(_named(kind, None), groups, links(cluster))
+
+
+def _fitting(rows: Sequence[Algorithm | Levelled], groups: Sequence[Group], level: Sequence[Link]) -> list[Algorithm | Levelled]:
+    fit = [one for one in rows if all(_admits(one, group, level) for group in groups)]
+    if max(group.degree for group in groups) > SUMMED_UP:
+        fit = [one for one in fit if all(by_level(one, group, Fraction(1), level) for group in groups)] or fit
+    return fit
 
 
 def _named(kind: str, name: str | None) -> list[Algorithm | Levelled]:

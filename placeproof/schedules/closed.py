@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from placeproof.core.diagnostics import Problems, refuse
 from placeproof.schedules.catalogue import load
-from placeproof.schedules.expression import Number, read
+from placeproof.schedules.expression import Expression, Number, read
 from placeproof.schedules.order import slots
 from placeproof.schedules.repeated import step_of_many
 from placeproof.schedules.schedule import COUNTS, QUANTITIES, TIMES, Form, Schedule
@@ -60,10 +61,15 @@ def formulas(schedule: Schedule | str, what: str) -> tuple[sympy.Expr, ...]:
 
 
 def _of_chunks(schedule: Schedule, closed_form: Form) -> sympy.Expr:
+    return _expression(closed_form.form, schedule.chunks)
+
+
+@lru_cache(maxsize=256)
+def _expression(form: Expression, chunks: int | None) -> sympy.Expr:
     import sympy
 
-    made = closed_form.form.sympy()
-    return made if schedule.chunks is None else made.subs(sympy.Symbol("v"), schedule.chunks)
+    made = form.sympy()
+    return made if chunks is None else made.subs(sympy.Symbol("v"), chunks)
 
 
 def evaluate(

@@ -274,7 +274,7 @@ def derive_linked(
     """
     _require_known_groups(linked)
     words("+".join(linked.recompute))
-    step, at = StepCosts(linked), _at(linked, widths, fp8)
+    step, at = StepCosts(linked), sizing(linked, widths, fp8)
     segments = parts(linked, run_by) if segments is None else segments
     depth = None if linked.stages is None else at.degrees[linked.stages.name]
     flow = PipelineFlow(linked=linked, depth=depth)
@@ -321,7 +321,7 @@ def _profile(stages: Sequence[Stage], at: Sizing, values: Mapping[str, int]) -> 
     return Profile(forward=forward, backward=backward, weight=weight, kept=kept, late=late)
 
 
-def _at(linked: Linked, widths: Mapping[str, int], fp8: bool) -> Sizing:
+def sizing(linked: Linked, widths: Mapping[str, int], fp8: bool) -> Sizing:
     """The sizes of dimensions, and the degrees of axes, in symbols as far as they are open."""
     axes = [a for a in linked.step.axes if a.name not in linked.apart]
     degrees: dict[str, Amount] = {a.name: a.degree or symbol(degree_symbol(a.name, only=len(axes) == 1)) for a in axes}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from placeproof.clusters import Cluster, Group, ends
 from placeproof.clusters.cluster import MOVED_BY_A_SUM
@@ -47,6 +47,26 @@ def layout(axes: Sequence[Axis], order: Sequence[str] | None = None) -> tuple[Ax
 def degree(d: ModelDerivation, name: str) -> Amount:
     """Devices along an axis of the strategy, or along a factor of one that has sub-groups."""
     return d.at.degrees[name] if name in d.at.degrees else d.step.amounts.degree(name)
+
+
+class Price(Protocol):
+    """What computing takes."""
+
+    @property
+    def by_kernels(self) -> bool:
+        """Whether what is no product of matrices takes time as well."""
+
+    def compute(self, operations: Amount, /) -> Any:
+        """Seconds of so many floating-point operations."""
+
+    def narrow(self, operations: Amount, /) -> Any:
+        """Seconds of so many floating-point operations in fp8."""
+
+    def memory(self, amount: Amount, /) -> Any:
+        """Seconds of reading or writing so many bytes."""
+
+    def launch(self, number: Amount, /) -> Any:
+        """Seconds that so many kernels take at least."""
 
 
 @dataclass(frozen=True, kw_only=True)

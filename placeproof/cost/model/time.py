@@ -25,7 +25,7 @@ from placeproof.core.symbols import info, symbol
 from placeproof.cost.blocks.flops import Work
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.derivation import ModelDerivation, StageCost, derive_linked, flops, narrow_flops, run_costs, stage_kernels
-from placeproof.cost.model.prices import Exact, Symbols, layout
+from placeproof.cost.model.prices import Exact, Price, Symbols, layout
 from placeproof.cost.model.running import owned
 from placeproof.cost.model.traffic import Transfer
 from placeproof.cost.values import how_to_set
@@ -94,7 +94,7 @@ def stage_time(d: ModelDerivation, cost: StageCost, price: Symbols | Exact, over
         if sent.kind == "send":
             send = price.exchange(sent)
             continue
-        kind, backward = _kind(sent), sent.phase == "backward"
+        kind, backward = exchange_kind(sent), sent.phase == "backward"
         often = sympy.sympify(sent.times) / (1 if kind in ("once", "update") else d.batches)
         sums[kind][backward] += price.exchange(sent) * price.amount(often)
     launched = stage_kernels(cost.stage, d.at).launched if price.by_kernels else None
@@ -182,19 +182,19 @@ def _computing(d: ModelDerivation, cost: StageCost, price: Symbols | Exact) -> t
         kernels = stage_kernels(cost.stage, d.at)
         each += [kernels.inside, kernels.moved, kernels.moving]
     rows = zip(*((w.forward, w.again, w.inputs, w.weights) for w in each), strict=True)
-    forward, again, inputs, weights = (_of_kernels(price, *row) for row in rows)
+    forward, again, inputs, weights = (seconds_of_kernels(price, *row) for row in rows)
     return forward, again, inputs, weights
 
 
-def _of_kernels(
-    price: Symbols | Exact, operations: Amount, narrow: Amount, inside: Amount = 0, moved: Amount = 0, moving: Amount = 0
+def seconds_of_kernels(
+    price: Price, operations: Amount, narrow: Amount, inside: Amount = 0, moved: Amount = 0, moving: Amount = 0
 ) -> Amount:
     """Seconds of floating-point operations, ``narrow`` of which are in fp8, and of bytes that so many other kernels move."""
     computing = price.compute(operations - narrow - MASKED * inside) + price.narrow(narrow)
     return computing + price.memory(moved) + price.launch(moving) if price.by_kernels else computing
 
 
-def _kind(sent: Transfer) -> Literal["inside", "data", "once", "update"]:
+def exchange_kind(sent: Transfer) -> Literal["inside", "data", "once", "update"]:
     """Of activations; or of parameters and gradients, for each micro-batch or once a step; or within the update, which no pass can hide."""
     if sent.about.startswith("activations"):
         return "inside"
@@ -378,6 +378,51 @@ class StepTime:
         return {key: tuple(dict.fromkeys(names)) for key, names in names_by_kind.items()}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """What a step is timed with: the cluster, whose links may be as fast as they were measured to be; values of all symbols, eta and t_k
+    among them; floating-point operations a second in ``format`` at the peak, and bytes a second. ``by_kernels``: as of
+    :class:`placeproof.cost.model.prices.Exact`."""
+
+    cluster: Cluster
+    values: Mapping[str, Fraction]
+    format: str
+    peak: Fraction
+    bandwidth: Fraction
+    by_kernels: bool
+
+
+def rates_on(cluster: Cluster, values: Mapping[str, Fraction], *, fp8: bool = False) -> Rates:
+    """What a step on a cluster is timed with: by kernels where eta is not among the values, for which the cluster says what these reach.
+
+    Raises InputError where it does not, and where its device has no peak for the format.
+    """
+    formats = _formats(cluster, values, fp8=fp8)
+    name, device, reached = formats[0], cluster.device, measured(cluster, values, fp8=fp8)
+    known = dict(values)
+    if "eta" not in known:
+        if reached is None:
+            refuse(
+                "PP203",
+                f"`eta` is not set, and {cluster.name} does not say what products of matrices in {' and '.join(formats)} reach",
+                "`--efficiency half`",
+            )
+        known |= {"eta": reached.products[name] / device.peak[name], "t_k": known.get("t_k", reached.kernel)}
+        cluster = cluster.as_measured
+    else:
+        reached = None
+    if fp8 and "F_fp8" not in known:
+        known["F_fp8"] = known["eta"] * device.peak["fp8"] if reached is None else reached.products["fp8"]
+    return Rates(
+        cluster=cluster,
+        values=known,
+        format=name,
+        peak=known.get("F_peak", device.peak[name]),
+        bandwidth=known.get("B_mem", device.memory_bandwidth if reached is None else reached.memory_bandwidth),
+        by_kernels=reached is not None,
+    )
+
+
 def step_time(
     d: ModelDerivation,
     values: Mapping[str, Fraction],
@@ -401,29 +446,14 @@ def step_time(
     require_values(d, values)
     d = _on(told(d, values), cluster)
     known = {**d.values, **values}
-    formats = _formats(cluster, known, fp8=d.at.fp8)
-    name = formats[0]
-    device, reached = cluster.device, measured(cluster, known, fp8=d.at.fp8)
-    if "eta" not in known:
-        if reached is None:
-            refuse(
-                "PP203",
-                f"`eta` is not set, and {cluster.name} does not say what products of matrices in {' and '.join(formats)} reach",
-                "`--efficiency half`",
-            )
-        known |= {"eta": reached.products[name] / device.peak[name], "t_k": known.get("t_k", reached.kernel)}
-        cluster = cluster.as_measured
-    else:
-        reached = None
-    if d.at.fp8 and "F_fp8" not in known:
-        known["F_fp8"] = known["eta"] * device.peak["fp8"] if reached is None else reached.products["fp8"]
-    peak = known.get("F_peak", device.peak[name])
-    bandwidth = known.get("B_mem", device.memory_bandwidth if reached is None else reached.memory_bandwidth)
-    price = Exact(d=d, cluster=cluster, values=known, axes=layout(d.linked.axes, order), peak=peak, bandwidth=bandwidth, flat=flat)
-    price.by_kernels = reached is not None
+    rates = rates_on(cluster, known, fp8=d.at.fp8)
+    price = Exact(
+        d=d, cluster=rates.cluster, values=rates.values, axes=layout(d.linked.axes, order), peak=rates.peak, bandwidth=rates.bandwidth
+    )
+    price.flat, price.by_kernels = flat, rates.by_kernels
     stages, runs = stage_times(d, price, overlap)
     passes = _passes(d, stages, runs, price)
-    return StepTime(d=d, price=price, overlap=overlap, format=name, stages=stages, runs=runs, passes=passes, reserve=reserve)
+    return StepTime(d=d, price=price, overlap=overlap, format=rates.format, stages=stages, runs=runs, passes=passes, reserve=reserve)
 
 
 def _on(d: ModelDerivation, cluster: Cluster) -> ModelDerivation:

@@ -1,0 +1,152 @@
+"""How long a step takes at least, and what a device holds at least, at many points at once.
+
+Amounts are those of a derivation. What is bounded is how a schedule puts passes together where stages differ, and what devices with several
+runs of layers keep: everything else is exact up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from placeproof.cost.model.time import StageTime, together
+from placeproof.plan.arrays import Array, evaluate
+from placeproof.plan.space import Flow
+from placeproof.plan.tables import FloatPrice, GroupTimes, PartAmounts, Points, StateAmounts, States
+from placeproof.plan.task import Task
+from placeproof.schedules import formulas, load
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """The least ``seconds`` of a step, and bytes of tensors on its fullest device beyond the ``room`` that there is for them."""
+
+    seconds: Array
+    beyond: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageKind:
+    """Stages that are alike: the first and the last of them by number, how often it has each part, and its place in a derivation."""
+
+    first: int
+    last: int
+    times: Mapping[str, float]
+    number: int
+
+
+def stage_kinds(states: States, stages: int) -> tuple[StageKind, ...]:
+    """The stages of a pipeline of so many, in order."""
+    costs = states.d.costs
+    values = {**{name: float(n) for name, n in states.d.values.items()}, "N_pp": float(stages)}
+    ranges = [(0, 0)] if len(costs) == 1 else [(0, 0), (1, stages - 2), (stages - 1, stages - 1)]
+    if len(costs) == stages:
+        ranges = [(i, i) for i in range(stages)]
+    kinds = []
+    for number, (cost, (first, last)) in enumerate(zip(costs, ranges, strict=True)):
+        if first <= last:
+            times = {part.name: float(evaluate(n, values)) for part, n in cost.stage.held}
+            kinds.append(StageKind(first=first, last=last, times=times, number=number))
+    return tuple(kinds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageAmounts:
+    """What the blocks of a stage take for one micro-batch, all of its parts together; ``inner``: kept by its layers alone."""
+
+    computing: tuple[Array, Array, Array, Array]
+    inside: tuple[Array, Array]
+    launches: tuple[Array, Array]
+    kept: Array
+    late: Array
+    inner: Array
+    inner_late: Array
+    working: Array
+
+
+def stage_amounts(kind: StageKind, parts: Mapping[str, PartAmounts], repeated: frozenset[str]) -> StageAmounts:
+    """The parts of a stage together."""
+    own = [(parts[name], n) for name, n in kind.times.items()]
+    inner = [(parts[name], n) for name, n in kind.times.items() if name in repeated]
+
+    def of(field: str, index: int) -> Array:
+        return sum(n * getattr(part, field)[index] for part, n in own)
+
+    return StageAmounts(
+        computing=(of("computing", 0), of("computing", 1), of("computing", 2), of("computing", 3)),
+        inside=(of("inside", 0), of("inside", 1)),
+        launches=(of("launches", 0), of("launches", 1)),
+        kept=sum(n * part.kept for part, n in own),
+        late=sum(n * part.late for part, n in own),
+        inner=sum(n * part.kept for part, n in inner),
+        inner_late=sum(n * part.late for part, n in inner),
+        working=reduce(np.maximum, [part.working for part, _ in own], 0.0),
+    )
+
+
+def message_seconds(states: States, task: Task, points: Points, groups: GroupTimes) -> Array:
+    """Seconds of a message between stages, 0 without any."""
+    values = points.beside(states.d.values, task.rates.values)
+    price, longest = FloatPrice(task.rates), np.zeros(len(points))
+    for sent in (s for cost in states.d.costs for s in cost.sent if s.kind == "send"):
+        seconds = groups.seconds("send", sent.axes, evaluate(sent.size / sent.calls, values))
+        longest = np.maximum(longest, seconds + price.launch(seconds > 0) if price.by_kernels else seconds)
+    return longest
+
+
+def activations(flow: Flow, kind: StageKind, amounts: StageAmounts, stages: int, m: Array) -> Array:
+    """Bytes of activations on the fullest device of a kind, at least."""
+    if stages == 1:
+        return amounts.kept
+    schedule, alone = load(flow.schedule), flow.chunks == 1
+    kept, late = (amounts.kept, amounts.late) if alone else (amounts.inner, amounts.inner_late)
+    values = {"p": stages, "m": m, "v": flow.chunks, "d": kind.first, "M_B": kept / flow.chunks, "M_W": late / flow.chunks}
+    return reduce(np.minimum, [evaluate(form, values) for form in formulas(schedule, "peak")])
+
+
+def passes(flow: Flow, kinds: Sequence[StageKind], times: Sequence[StageTime], stages: int, m: Array, send: Array) -> Array:
+    """Seconds that a schedule takes for the passes of all stages, at least.
+
+    A device does all of its own work; before its first pass a micro-batch goes through the stages in front, and behind its last backward
+    pass that micro-batch's gradient goes back through them. Where gradients by weights are passes of their own, they may come after that.
+    """
+    coupled = stages == 1 or not load(flow.schedule).split
+    each = [time.passes for time in times]
+    if flow.chunks > 1:  # of a run of layers: no more than its share of the stage that takes the least
+        least_of = [reduce(np.minimum, column) / flow.chunks for column in zip(*each, strict=True)]
+        lead = [least_of] * len(each)
+    else:
+        lead = [[*own] for own in each]
+    forth: Array = 0.0
+    back: Array = 0.0
+    least: Array = 0.0
+    for kind, (forward, inputs, weights), (f, b, w) in zip(kinds, each, lead, strict=True):
+        behind = kind.last - kind.first  # stages of this kind in front of its last one
+        mine = b + w if coupled else b
+        there, home = forth + behind * (f + send), back + behind * (mine + send)
+        every = m * (forward + inputs + weights)
+        own = there + every + home if coupled else there + np.maximum(every, m * (forward + inputs) + home)
+        least = np.maximum(least, np.maximum(own, every))
+        forth, back = there + f + send, home + mine + send
+    return least
+
+
+def bounds(
+    task: Task, flow: Flow, kinds: Sequence[StageKind], amounts: Sequence[StageAmounts], held: Sequence[StateAmounts], points: Points,
+    send: Array, room: Array, stages: int,
+) -> Bounds:  # fmt: skip
+    """What a step takes and a device holds at least at some points, which have so many ``stages``; ``send``: seconds of a message;
+    ``room``: bytes that tensors may take."""
+    times, beyond = [], np.full(len(points), -np.inf)
+    launches = task.rates.by_kernels
+    for kind, of_blocks, of_states in zip(kinds, amounts, held, strict=True):
+        exchanged = {"inside": of_blocks.inside, "data": of_states.data, "once": of_states.once}
+        started = of_blocks.launches if launches else None
+        times.append(together(of_blocks.computing, started, exchanged, of_states.update, send, np.maximum, task.overlap))
+        in_passes = activations(flow, kind, of_blocks, stages, points.m) + of_states.transient + of_blocks.working
+        beyond = np.maximum(beyond, of_states.held + np.maximum(in_passes, of_states.updating))
+    seconds = passes(flow, kinds, times, stages, points.m, send) + reduce(np.maximum, [t.tail for t in times])
+    return Bounds(seconds=np.broadcast_to(seconds, (len(points),)), beyond=beyond - room)

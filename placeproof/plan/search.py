@@ -1,0 +1,283 @@
+"""The best points of a grid: bounds on all of them first, and then exact answers for those that may be among the best, until no other can
+be."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from placeproof.core.diagnostics import InputError
+from placeproof.cost.model import derive_model
+from placeproof.cost.model.checks import require_fit
+from placeproof.cost.model.time import StepTime, step_time
+from placeproof.cost.model.vocabulary import MULTIPLE, padded
+from placeproof.plan.arrays import Array
+from placeproof.plan.bounds import StageAmounts, StageKind, bounds, message_seconds, stage_amounts, stage_kinds
+from placeproof.plan.space import AXES, Flow, Mesh, Option, Point, Space
+from placeproof.plan.tables import Blocks, GroupTimes, PartAmounts, Points, StateAmounts, States, taken
+from placeproof.plan.task import Task
+from placeproof.schedules import load
+from placeproof.semantics.blocks.plan import HEADS
+from placeproof.strategies import parse_strategy
+
+#: How much a bound may be above what it bounds by rounding.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A point with its exact time and memory. ``room``: bytes that tensors may take on its fullest device, which has ``peak``."""
+
+    point: Point
+    step: StepTime
+    peak: Fraction
+    room: Fraction
+
+    @property
+    def seconds(self) -> Fraction:
+        """Of a step."""
+        return self.step.seconds
+
+    @property
+    def fits(self) -> bool:
+        """Whether tensors have that room."""
+        return self.peak <= self.room
+
+
+class Candidate(NamedTuple):
+    """A point whose step takes no less than ``seconds``."""
+
+    seconds: float
+    number: int
+    point: Point
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """``plans``: the best ones, in order. ``cut``: points that were left out, by rule; ``bounded``: those whose bound is worse than the
+    last plan; ``asked``: those that were worked out exactly."""
+
+    plans: list[Plan] = field(default_factory=list)
+    cut: dict[str, int] = field(default_factory=dict)
+    bounded: int = 0
+    asked: int = 0
+
+
+class Search:
+    """A search for the best points of a space."""
+
+    def __init__(self, task: Task, space: Space) -> None:
+        self.task, self.space = task, space
+        self.cut: dict[str, int] = {}
+        self.pool: list[tuple[Array, Array, Points, Option]] = []
+        self._blocks: dict[tuple[bool, str, str], Blocks] = {}
+        self._states: dict[tuple[str, bool, str, int | None, bool], States] = {}
+
+    def run(self, count: int) -> Outcome:
+        """The best points, so many at most."""
+        self.bound()
+        outcome, queue = Outcome(cut=self.cut), self._candidates()
+        total = len(queue)
+        heapq.heapify(queue)
+        while queue:
+            least = queue[0].seconds
+            if len(outcome.plans) >= count and least > float(outcome.plans[count - 1].seconds) * (1 + ROUNDING):
+                break
+            candidate = heapq.heappop(queue)
+            outcome.asked += 1
+            try:
+                plan = exact(self.task, candidate.point)
+            except InputError as error:
+                self._cut(f"refused: {error.diagnostics[0].message}", 1)
+                continue
+            if not plan.fits:
+                self._cut("does not fit", 1)
+                continue
+            outcome.plans.append(plan)
+            outcome.plans.sort(key=lambda p: (p.seconds, p.peak, p.point.expression, p.point.b))
+        outcome.bounded = total - outcome.asked + max(0, len(outcome.plans) - count)
+        del outcome.plans[count:]
+        return outcome
+
+    def _candidates(self) -> list[Candidate]:
+        found: list[Candidate] = []
+        for seconds, rows, points, option in self.pool:
+            for second, row in zip(seconds, rows, strict=True):
+                mesh = Mesh(**{axis: int(getattr(points, axis)[row]) for axis in AXES})
+                point = Point(mesh=mesh, option=option, b=int(points.b[row]), m=int(points.m[row]))
+                found.append(Candidate(float(second), len(found), point))
+        return found
+
+    # Bounds.
+
+    def bound(self) -> None:
+        """Bounds on every point that no rule cuts."""
+        every = self.space.meshes
+        for stages in sorted({mesh.pp for mesh in every}):
+            self._of_stages(stages, [mesh for mesh in every if mesh.pp == stages])
+
+    def _cut(self, rule: str, number: int) -> None:
+        if number:
+            self.cut[rule] = self.cut.get(rule, 0) + number
+
+    def _of_stages(self, stages: int, own: list[Mesh]) -> None:
+        """Points whose pipeline has so many stages."""
+        space, batch = self.space, self.task.batch
+        rows = [(mesh, b) for mesh in own for b in space.b if batch % (mesh.replicas * b) == 0]
+        self._cut("batch % (dp * b)", (len(own) * len(space.b) - len(rows)) * space.options)
+        if not rows:
+            return
+        columns = {axis: np.array([getattr(mesh, axis) for mesh, _ in rows], dtype=float) for axis in AXES}
+        b = np.array([b for _, b in rows], dtype=float)
+        m = batch / (columns["dp"] * columns["ep"] * b)
+        points = Points(**columns, b=b, m=m, vocabulary=self._vocabulary(columns["tp"]))
+        flows = space.flows if stages > 1 else space.flows[:1]
+        one_tp, one_cp = columns["tp"] == 1, columns["cp"] == 1
+        alone = (columns["dp"] * columns["cp"] * columns["ep"]) == 1
+        for sp, attention, recompute in product(space.sp, space.attention, space.recompute):
+            first = (sp is space.sp[0]) | ~one_tp, (attention == space.attention[0]) | ~one_cp
+            kept = np.flatnonzero(first[0] & first[1])
+            others = len(space.data) * len(space.flows)
+            self._cut(
+                "the same as another point",
+                (len(rows) - len(kept)) * others + len(kept) * len(space.data) * (len(space.flows) - len(flows)),
+            )
+            if len(kept):
+                self._of_blocks(stages, sp, attention, recompute, taken(points, kept), alone[kept], flows)
+
+    def _vocabulary(self, tp: Array) -> Array:
+        size = self.task.model.sizes.get("V")
+        if size is None:
+            return None
+        unit = (self.task.padding or MULTIPLE) * tp
+        whole = np.ceil(size / unit) * unit
+        if self.task.padding == 0:
+            return np.full(len(tp), float(size))
+        return whole if self.task.padding else np.where(size % tp == 0, size, whole)
+
+    def _of_blocks(
+        self, stages: int, sp: bool, attention: str, recompute: str, points: Points, alone: Array, flows: tuple[Flow, ...]
+    ) -> None:
+        space = self.space
+        option = Option(data="ddp", sp=sp, attention=attention, recompute=recompute, flow=Flow(schedule="1f1b"))
+        key = (sp, attention, recompute)
+        if key not in self._blocks:
+            self._blocks[key] = Blocks(self.task, option, [a for a in space.axes if a != "pp"])
+        blocks = self._blocks[key]
+        each = len(space.data) * len(flows)
+        whole = self._whole(blocks, points)
+        for rule, fails in whole:
+            self._cut(rule, int(np.count_nonzero(fails)) * each)
+        kept = np.flatnonzero(~np.logical_or.reduce([fails for _, fails in whole])) if whole else np.arange(len(points))
+        if not len(kept):
+            return
+        points, alone = taken(points, kept), alone[kept]
+        groups = GroupTimes(self.task, points)
+        parts = blocks.amounts(points, groups)
+        for number, data in enumerate(space.data):
+            own = np.flatnonzero(~alone) if number else np.arange(len(points))
+            self._cut("the same as another point", (len(points) - len(own)) * len(flows))
+            if len(own):
+                chosen = Option(data=data, sp=sp, attention=attention, recompute=recompute, flow=flows[0])
+                self._of_states(stages, chosen, blocks, taken(points, own), {n: taken(p, own) for n, p in parts.items()}, flows)
+
+    def _whole(self, blocks: Blocks, points: Points) -> list[tuple[str, Array]]:
+        """Rules that points break, each counted once: sizes that degrees do not divide."""
+        sizes, rules = blocks.sizing(points).sizes, []
+        broken: Array = np.zeros(len(points), dtype=bool)
+
+        def rule(name: str, fails: Array) -> None:
+            nonlocal broken
+            fails = np.broadcast_to(fails, (len(points),)) & ~broken
+            broken = broken | fails
+            if fails.any():
+                rules.append((name, fails))
+
+        heads = {axis for dim, axes in blocks.splits if dim in HEADS for axis in axes}
+        for dim, axes in blocks.splits:
+            degree = prod((getattr(points, axis) for axis in axes), start=1.0)
+            rule(f"{dim} % {' * '.join(axes)}", np.mod(sizes[dim], degree) != 0)
+        if "cp" in self.space.axes and "cp" not in heads:
+            rule("tokens % (2 * cp)", (np.mod(sizes["tokens"], 2 * points.cp) != 0) & (points.cp > 1))
+        return rules
+
+    def _of_states(
+        self, stages: int, option: Option, blocks: Blocks, points: Points, parts: Mapping[str, PartAmounts], flows: tuple[Flow, ...]
+    ) -> None:
+        states = self._derived(stages, option, blocks)
+        kinds = stage_kinds(states, stages)
+        groups = GroupTimes(self.task, points)
+        held = [states.amounts(states.d.costs[kind.number], points, groups) for kind in kinds]
+        repeated = frozenset(part.name for part in blocks.segments if part.repeats)
+        amounts = [stage_amounts(kind, parts, repeated) for kind in kinds]
+        send = message_seconds(states, self.task, points, groups)
+        room = self._room(points, kinds, parts, held, stages)
+        layers = sum(n for kind in kinds for name, n in kind.times.items() if name in repeated for _ in range(kind.last - kind.first + 1))
+        for flow in flows:
+            asked = [need.rule for need in load(flow.schedule).needs]
+            fails = np.array([not all(rule.holds({"p": stages, "m": int(m), "v": flow.chunks}) for rule in asked) for m in points.m])
+            chunked = round(layers) % (stages * flow.chunks) != 0 and stages > 1
+            if chunked:
+                self._cut("layers % (pp * chunks)", len(points))
+                continue
+            if stages > 1:
+                self._cut(f"{flow.schedule} needs {' and '.join(rule.text for rule in asked)}", int(fails.sum()))
+            rows = np.flatnonzero(~fails) if stages > 1 else np.arange(len(points))
+            if len(rows):
+                self._of_flow(stages, option, flow, kinds, amounts, held, points, send, room, rows)
+
+    def _of_flow(
+        self, stages: int, option: Option, flow: Flow, kinds: tuple[StageKind, ...], amounts: list[StageAmounts],
+        held: list[StateAmounts], points: Points, send: Array, room: Array, rows: Array,
+    ) -> None:  # fmt: skip
+        own = bounds(self.task, flow, kinds, amounts, held, points, send, room, stages)
+        fits = own.beyond[rows] <= ROUNDING * np.abs(room[rows])
+        self._cut("does not fit", int(np.count_nonzero(~fits)))
+        rows = rows[fits]
+        if len(rows):
+            chosen = Option(data=option.data, sp=option.sp, attention=option.attention, recompute=option.recompute, flow=flow)
+            self.pool.append((own.seconds[rows], rows, points, chosen))
+
+    def _room(
+        self, points: Points, kinds: tuple[StageKind, ...], parts: Mapping[str, PartAmounts], held: list[StateAmounts], stages: int
+    ) -> Array:
+        """Bytes that tensors may take: a device has a communicator for each set of axes that it exchanges over; that of most counts."""
+        numbers = []
+        for kind, of_states in zip(kinds, held, strict=True):
+            over = of_states.axes.union(*(parts[name].axes for name in kind.times)) | ({("pp",)} if stages > 1 else set())
+            numbers.append(sum((prod((getattr(points, a) for a in axes), start=np.ones(len(points))) > 1).astype(int) for axes in over))
+        counts = np.min(np.stack([np.broadcast_to(n, (len(points),)) for n in numbers]), axis=0)
+        rooms = {int(n): float(self.task.room(int(n))) for n in np.unique(counts)}
+        return np.array([rooms[int(n)] for n in counts])
+
+    def _derived(self, stages: int, option: Option, blocks: Blocks) -> States:
+        several = sum(part.repeats for part in blocks.segments) > 1
+        key = (option.data, option.sp, option.recompute, stages if several else None, stages > 1)
+        if key not in self._states:
+            axes = [a for a in self.space.axes if a != "pp" or stages > 1]
+            of_any = Option(data=option.data, sp=option.sp, attention="ring", recompute=option.recompute, flow=Flow(schedule="1f1b"))
+            self._states[key] = States(self.task, of_any, axes, blocks, stages if several and stages > 1 else None)
+        return self._states[key]
+
+
+def exact(task: Task, point: Point) -> Plan:
+    """The exact time and memory of a point, derived by itself. Raises InputError where it cannot be."""
+    strategy = parse_strategy(point.expression)
+    values = {**task.values, "b": Fraction(point.b), "m": Fraction(point.m)}
+    model = task.model if task.padding == 0 else padded(task.model, strategy, values, task.padding)
+    d = derive_model(model, strategy, recompute=point.option.recompute, widths=task.widths, fp8=task.fp8, run_by=task.run_by)
+    require_fit(d, values)
+    step = step_time(d, values, task.cluster, overlap=task.overlap, reserve=task.reserve)
+    rows = []
+    for cost in step.d.costs:
+        communicators = len({sent.axes for sent in cost.sent if step.price.timed(sent).group.degree > 1})
+        rows.append((step.price.amount(cost.peak), task.room(communicators)))
+    peak, room = max(rows, key=lambda row: row[0] - row[1])
+    return Plan(point=point, step=step, peak=peak, room=room)

@@ -1,0 +1,136 @@
+"""The grid that a plan is looked for in: which degrees, and which options; and the rules that cut points out of it, each with a count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+#: The axes of a mesh from the innermost to the outermost, as :func:`placeproof.cost.model.prices.layout` lays them.
+AXES = ("tp", "cp", "ep", "dp", "pp")
+
+
+def divisors(n: int) -> tuple[int, ...]:
+    """In ascending order."""
+    return tuple(d for d in range(1, n + 1) if n % d == 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mesh:
+    """Devices along each axis."""
+
+    tp: int = 1
+    cp: int = 1
+    ep: int = 1
+    dp: int = 1
+    pp: int = 1
+
+    @property
+    def replicas(self) -> int:
+        """Devices that have samples of their own."""
+        return self.dp * self.ep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """How micro-batches go through a pipeline: a schedule, and runs of layers on each device."""
+
+    schedule: str
+    chunks: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """What is chosen besides degrees. ``data``: the strategy of axes whose devices have the same parameters; ``sp``: sequence parallelism
+    beside tensor parallelism; ``attention``: of context parallelism; ``recompute``: what backward computes again."""
+
+    data: str
+    sp: bool
+    attention: str
+    recompute: str
+    flow: Flow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A placement in full: on a mesh, with options, with b sequences in each of m micro-batches."""
+
+    mesh: Mesh
+    option: Option
+    b: int
+    m: int
+
+    @property
+    def expression(self) -> str:
+        """The strategy, for `placeproof derive`."""
+        return strategy_text(self.mesh, self.option, accumulate=self.m > 1)
+
+
+def strategy_text(mesh: Mesh | None, option: Option, axes: Sequence[str] = AXES, *, accumulate: bool = False) -> str:
+    """The strategy of a mesh and options; None: of all meshes of these axes, with open degrees."""
+
+    def degree(axis: str) -> str:
+        return "" if mesh is None else str(getattr(mesh, axis))
+
+    def there(axis: str) -> bool:
+        return axis in axes and (mesh is None or getattr(mesh, axis) > 1)
+
+    def call(name: str, *arguments: str) -> str:
+        given = [a for a in arguments if a]
+        return f"{name}({', '.join(given)})" if given else name
+
+    parts = [call(option.data, degree("dp"))] if there("dp") else []
+    if option.data not in COPIED:
+        parts += [f"{option.data}(dp={axis})" for axis in ("cp", "ep") if there(axis)]
+    parts += [call("tp", degree("tp"))] if there("tp") else []
+    parts += ["sp"] if there("tp") and option.sp else []
+    parts += [call("cp", degree("cp"), "" if option.attention == "ring" else f"attention={option.attention}")] if there("cp") else []
+    parts += [call("ep", degree("ep"))] if there("ep") else []
+    if there("pp"):
+        flow = option.flow
+        schedule = "" if flow.schedule == "1f1b" else f"schedule={flow.schedule}"
+        parts.append(call("pp", degree("pp"), schedule, f"chunks={flow.chunks}" if flow.schedule == "interleaved" else ""))
+    elif accumulate or not parts:
+        parts.append("accumulate")
+    return " * ".join(parts)
+
+
+#: Kinds of data parallelism that keep every state on every device.
+COPIED = ("ddp",)
+
+
+def meshes(devices: int, candidates: Mapping[str, Sequence[int]]) -> Iterator[Mesh]:
+    """Every way to have so many devices, with degrees among the candidates of each axis; data parallelism has what is left."""
+    for tp, cp, ep, pp in product(*(candidates[axis] for axis in ("tp", "cp", "ep", "pp"))):
+        dp, rest = divmod(devices, tp * cp * ep * pp)
+        if not rest and dp in candidates["dp"]:
+            yield Mesh(tp=tp, cp=cp, ep=ep, dp=dp, pp=pp)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """A grid: every mesh with every b and every option. ``b``: sequences of a micro-batch on each device."""
+
+    meshes: tuple[Mesh, ...]
+    b: tuple[int, ...]
+    data: tuple[str, ...] = ("ddp", "zero1", "zero2", "zero3")
+    sp: tuple[bool, ...] = (True, False)
+    attention: tuple[str, ...] = ("ring", "gather", "ulysses")
+    recompute: tuple[str, ...] = ("none", "selective", "full")
+    flows: tuple[Flow, ...] = (Flow(schedule="1f1b"),)
+
+    @property
+    def options(self) -> int:
+        """Of each mesh and b."""
+        return prod(map(len, (self.data, self.sp, self.attention, self.recompute, self.flows)))
+
+    @property
+    def size(self) -> int:
+        """Points of the grid."""
+        return len(self.meshes) * len(self.b) * self.options
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Those that some mesh has more than one device along; devices along `tp` and `dp` always have a name."""
+        return tuple(axis for axis in AXES if axis in ("tp", "dp") or any(getattr(mesh, axis) > 1 for mesh in self.meshes))

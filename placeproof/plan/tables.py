@@ -1,0 +1,261 @@
+"""Amounts at many points at once: of the parts of a model, read off the same programs as every derivation; and of what data parallelism
+makes of its parameters, by the same closed forms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from functools import cached_property
+from math import prod
+from typing import Any, TypeVar
+
+import numpy as np
+
+from placeproof.clusters import Group, ends
+from placeproof.collectives.time import TIMED_AS
+from placeproof.cost.model.derivation import StageCost, derive_linked, sizing
+from placeproof.cost.model.parts import DeviceSegment, Sizing, parts
+from placeproof.cost.model.recomputation import chosen, of_layers
+from placeproof.cost.model.time import Rates, exchange_kind, seconds_of_kernels, updated
+from placeproof.plan.arrays import Array, ExchangeTime, evaluate
+from placeproof.plan.space import AXES, Option, strategy_text
+from placeproof.plan.task import Task
+from placeproof.semantics.linked import Linked, link
+from placeproof.strategies import parse_strategy
+
+#: A table whose fields are arrays with a row for each point.
+T = TypeVar("T", bound="Points | PartAmounts | StateAmounts")
+
+_PASSES = ("forward", "again", "inputs", "weights")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points:
+    """Rows of a table: degrees, b and m, and the vocabulary as it is padded; an array each, or a number for all."""
+
+    tp: Array
+    cp: Array
+    ep: Array
+    dp: Array
+    pp: Array
+    b: Array
+    m: Array
+    vocabulary: Array = None
+
+    def __len__(self) -> int:
+        return len(self.b)
+
+    def values(self) -> dict[str, Array]:
+        """By the names of symbols."""
+        degrees = {f"N_{axis}": getattr(self, axis) for axis in AXES}
+        return degrees | {"b": self.b, "m": self.m} | ({} if self.vocabulary is None else {"V": self.vocabulary})
+
+    def beside(self, *known: Mapping[str, int | Fraction]) -> dict[str, Array]:
+        """The same with values of other symbols."""
+        return {name: float(n) for values in known for name, n in values.items()} | self.values()
+
+
+def taken(table: T, rows: Array) -> T:
+    """Some rows of all of a table's arrays, of those in tuples, too."""
+
+    def of(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(of, value))
+        return value[rows] if isinstance(value, np.ndarray) and value.ndim else value
+
+    return type(table)(**{f.name: of(getattr(table, f.name)) for f in fields(table)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartAmounts:
+    """What one repetition of a part takes: bytes ``kept`` of one micro-batch until backward, ``late`` of them for gradients by weights, and
+    ``working`` while it is computed again; seconds of computing in each pass, and of exchanges in a forward and a backward pass; seconds
+    that kernels take to launch; and the axes that it exchanges over."""
+
+    kept: Array
+    late: Array
+    working: Array
+    computing: tuple[Array, Array, Array, Array]
+    inside: tuple[Array, Array]
+    launches: tuple[Array, Array]
+    axes: frozenset[tuple[str, ...]]
+
+
+class FloatPrice:
+    """What computing takes, in floating-point numbers: as :class:`placeproof.cost.model.prices.Exact`."""
+
+    def __init__(self, rates: Rates) -> None:
+        self.by_kernels = rates.by_kernels
+        self._wide, self._narrow = float(rates.peak * rates.values["eta"]), float(rates.values.get("F_fp8", 1))
+        self._bandwidth, self._kernel = float(rates.bandwidth), float(rates.values.get("t_k", 0))
+
+    def compute(self, operations: Array) -> Array:
+        """Seconds of so many floating-point operations."""
+        return operations / self._wide
+
+    def narrow(self, operations: Array) -> Array:
+        """Seconds of so many floating-point operations in fp8."""
+        return operations / self._narrow
+
+    def memory(self, amount: Array) -> Array:
+        """Seconds of reading or writing so many bytes."""
+        return amount / self._bandwidth
+
+    def launch(self, number: Array) -> Array:
+        """Seconds that so many kernels take at least."""
+        return number * self._kernel
+
+
+class Blocks:
+    """The parts of a model under options, as one device runs them."""
+
+    def __init__(self, task: Task, option: Option, axes: Sequence[str]) -> None:
+        self.task = task
+        strategy = parse_strategy(strategy_text(None, option, axes))
+        words = chosen(strategy, option.recompute)
+        self.linked: Linked = link(task.model, of_layers(strategy, words), recompute=words)
+        self.segments: tuple[DeviceSegment, ...] = parts(self.linked, task.run_by)
+
+    @cached_property
+    def splits(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Every dimension that axes split, with them."""
+        found: dict[tuple[str, tuple[str, ...]], None] = {}
+        for part in self.segments:
+            for stored in (*(w for _, w in part.weights), *part.layer.kept(part.drawn)):
+                found |= dict.fromkeys(stored.split)
+        return tuple(found)
+
+    def sizing(self, points: Points) -> Sizing:
+        """Where amounts are worked out."""
+        task, open_ = self.task, sizing(self.linked, self.task.widths, self.task.fp8)
+        values = points.beside(self.linked.values, task.values)
+        return replace(
+            open_,
+            sizes={dim: evaluate(size, values) for dim, size in open_.sizes.items()},
+            degrees={axis: evaluate(n, values) for axis, n in open_.degrees.items()},
+            width=evaluate(open_.width, values),
+            load=evaluate(open_.load, values),
+        )
+
+    def amounts(self, points: Points, groups: GroupTimes) -> dict[str, PartAmounts]:
+        """What each part takes at some points, by its name."""
+        at = self.sizing(points)
+        return {part.name: self._amounts(part, at, groups) for part in self.segments}
+
+    def _amounts(self, part: DeviceSegment, at: Sizing, groups: GroupTimes) -> PartAmounts:
+        price, launches = FloatPrice(self.task.rates), (0.0, 0.0)
+        works = [part.flops(at), part.narrow_flops(at)]
+        if price.by_kernels:
+            kernels = part.kernels(at)
+            works += [kernels.inside, kernels.moved, kernels.moving]
+            launches = (price.launch(kernels.launched.forward), price.launch(kernels.launched.again + kernels.launched.backward))
+        rows = zip(*([getattr(work, name) for name in _PASSES] for work in works), strict=True)
+        forward, again, inputs, weights = (seconds_of_kernels(price, *row) for row in rows)
+        sent: list[Array] = [0.0, 0.0]
+        axes = set()
+        for exchange, times in part.exchanges(at):
+            seconds = groups.seconds(exchange.kind, exchange.axes, exchange.bytes)
+            more = price.launch(seconds > 0) if price.by_kernels else 0.0
+            sent[exchange.phase == "backward"] = sent[exchange.phase == "backward"] + (seconds + more) * times
+            axes.add(exchange.axes)
+        host = part.checkpoints.host
+        return PartAmounts(
+            kept=sum(r.bytes for r in part.bytes(tuple(s for s in part.kept if not (host and part.is_checkpoint(s))), at)),
+            late=sum(r.bytes for r in part.bytes(part.layer.kept_for_weights(), at)),
+            working=sum(r.bytes for r in part.bytes(part.working, at)) if self.task.run_by is None else 0.0,
+            computing=(forward, again, inputs, weights),
+            inside=(sent[0], sent[1]),
+            launches=launches,
+            axes=frozenset(axes),
+        )
+
+
+class GroupTimes:
+    """Seconds of exchanges at some points: each in the groups that its axes have on the mesh of that point."""
+
+    def __init__(self, task: Task, points: Points) -> None:
+        self.task, self.size = task, len(points)
+        columns = [np.broadcast_to(np.asarray(getattr(points, axis), dtype=np.int64), (self.size,)) for axis in AXES]
+        rows, own = np.unique(np.stack(columns), axis=1, return_inverse=True)
+        self._own = own.reshape(-1)
+        self._meshes = [dict(zip(AXES, map(int, row), strict=True)) for row in rows.T]
+        self._times: dict[tuple[str, tuple[str, ...], str | None], list[tuple[ExchangeTime, Array]]] = {}
+
+    def seconds(self, kind: str, axes: tuple[str, ...], size: Array, pair: str | None = None) -> Array:
+        """Of one call of an exchange about so many bytes; ``pair``: as of :class:`placeproof.cost.model.traffic.Transfer`."""
+        key = (TIMED_AS.get(kind, kind), axes, pair)
+        if key not in self._times:
+            self._times[key] = self._asked(*key)
+        sizes, seconds = np.broadcast_to(np.asarray(size, dtype=float), (self.size,)), np.zeros(self.size)
+        for time, rows in self._times[key]:
+            seconds[rows] = time(sizes[rows])
+        return seconds
+
+    def _asked(self, kind: str, axes: tuple[str, ...], pair: str | None) -> list[tuple[ExchangeTime, Array]]:
+        """Each kind of groups, and at which points they are."""
+        by_groups: dict[tuple[Group, ...], list[int]] = {}
+        for number, mesh in enumerate(self._meshes):
+            groups = self.task.groups(tuple(mesh.items()), axes)
+            if pair is not None:
+                along = [axis for axis in AXES if axis in axes]
+                groups = ends(groups, mesh[pair], inside=prod(mesh[axis] for axis in along[: along.index(pair)]))
+            by_groups.setdefault(groups, []).append(number)
+        timed = ((self.task.exchange_time(kind, groups), numbers) for groups, numbers in by_groups.items())
+        return [(time, np.flatnonzero(np.isin(self._own, numbers))) for time, numbers in timed]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateAmounts:
+    """What a stage has of states, in bytes: ``held``; what passes in the passes (``transient``) and in the ``updating``; seconds of the
+    update, and of exchanges of parameters and gradients in a pass (``data``) and once a step; and over which axes."""
+
+    held: Array
+    transient: Array
+    updating: Array
+    update: Array
+    data: tuple[Array, Array]
+    once: tuple[Array, Array]
+    axes: frozenset[tuple[str, ...]]
+
+
+class States:
+    """What data parallelism makes of a model's parameters under options: one derivation, in which degrees are open."""
+
+    def __init__(self, task: Task, option: Option, axes: Sequence[str], blocks: Blocks, stages: int | None) -> None:
+        strategy = parse_strategy(strategy_text(None, option, axes))
+        words = chosen(strategy, option.recompute)
+        linked = link(task.model, of_layers(strategy, words), recompute=words)
+        linked = linked if stages is None else linked.with_degrees({"pp": stages})
+        self.task = task
+        self.d = derive_linked(linked, widths=task.widths, fp8=task.fp8, run_by=task.run_by, segments=blocks.segments)
+
+    def amounts(self, cost: StageCost, points: Points, groups: GroupTimes) -> StateAmounts:
+        """What a stage has at some points."""
+        rates = self.task.rates
+        values = points.beside(self.d.values, rates.values)
+        memo: dict[Any, Array] = {}
+
+        def at(expr: Any) -> Array:
+            return evaluate(expr, values, memo)
+
+        price = FloatPrice(rates)
+        sums: dict[str, list[Array]] = {kind: [0.0, 0.0] for kind in ("data", "once", "update")}
+        axes = set()
+        for sent in cost.sent:
+            if sent.kind == "send" or (kind := exchange_kind(sent)) == "inside":
+                continue
+            seconds, calls = groups.seconds(sent.kind, sent.axes, at(sent.size / sent.calls), sent.pair), at(sent.calls)
+            launched = price.launch(seconds > 0) if rates.by_kernels else 0.0
+            often = at(sent.times / (1 if kind in ("once", "update") else self.d.batches))
+            sums[kind][sent.phase == "backward"] = sums[kind][sent.phase == "backward"] + (seconds + launched) * calls * often
+            axes.add(sent.axes)
+        return StateAmounts(
+            held=at(cost.model_states + cost.beside),
+            transient=at(cost.transient),
+            updating=at(cost.updating),
+            update=price.memory(at(updated(cost))) + price.compute(at(cost.iterated)) + sums["update"][0],
+            data=(sums["data"][0], sums["data"][1]),
+            once=(sums["once"][0], sums["once"][1]),
+            axes=frozenset(axes),
+        )

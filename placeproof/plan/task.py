@@ -1,0 +1,67 @@
+"""What is asked: a model on so many devices of a cluster, with a global batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+
+from placeproof.clusters import Cluster, Group
+from placeproof.cost.model.derivation import WIDTHS
+from placeproof.cost.model.process import COMMUNICATOR, CONTEXT
+from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap, Rates, rates_on
+from placeproof.implementations import BlockImplementation
+from placeproof.models import Model
+from placeproof.plan.arrays import ExchangeTime, exchange_time
+from placeproof.runs import reserved
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A model, of the sizes that were set, on so many devices of a cluster, with so many sequences in a step.
+
+    ``values``: of symbols that are neither degrees nor sizes of the model, nor b or m: bytes of an element, a device's load. ``reserve``:
+    bytes that a device needs for all but tensors. ``padding``: as of :func:`placeproof.cost.model.vocabulary.padded`.
+    """
+
+    model: Model
+    cluster: Cluster
+    devices: int
+    batch: int
+    values: Mapping[str, Fraction]
+    overlap: Overlap = DEFAULT_OVERLAP
+    reserve: Fraction | None = None
+    run_by: BlockImplementation | None = None
+    fp8: bool = False
+    padding: int | None = None
+    widths: Mapping[str, int] = field(default_factory=lambda: WIDTHS)
+    _times: dict[tuple[str, tuple[Group, ...]], ExchangeTime] = field(default_factory=dict, repr=False)
+    _groups: dict[tuple[tuple[tuple[str, int], ...], tuple[str, ...]], tuple[Group, ...]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def rates(self) -> Rates:
+        """What steps are timed with."""
+        return rates_on(self.cluster, self.values, fp8=self.fp8)
+
+    def room(self, communicators: int) -> Fraction:
+        """Bytes that tensors may take on a device whose process has so many communicators: what is usual fits then."""
+        device = self.cluster.device
+        if self.reserve is not None:
+            return device.capacity - self.reserve
+        if not device.architecture:
+            return device.capacity
+        _, usual, _, _ = reserved()
+        return (device.capacity - CONTEXT.most - communicators * COMMUNICATOR.most) / (1 + usual)
+
+    def exchange_time(self, kind: str, groups: tuple[Group, ...]) -> ExchangeTime:
+        """The time of a collective in some groups."""
+        if (kind, groups) not in self._times:
+            self._times[kind, groups] = exchange_time(kind, groups, self.rates.cluster)
+        return self._times[kind, groups]
+
+    def groups(self, mesh: tuple[tuple[str, int], ...], axes: tuple[str, ...]) -> tuple[Group, ...]:
+        """The groups along some axes of a mesh, its degrees from the innermost axis to the outermost."""
+        if (mesh, axes) not in self._groups:
+            self._groups[mesh, axes] = self.cluster.groups(dict(mesh), axes)
+        return self._groups[mesh, axes]
