@@ -2,94 +2,135 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from placeproof.answers import subject as subjects
 from placeproof.answers.answer import Answer
-from placeproof.answers.models import Clock, ModelRun, derived, timed
-from placeproof.answers.numbers import Settings, degrees
+from placeproof.answers.runs import Derivations, DerivedRun
 from placeproof.clusters import find as find_cluster
 from placeproof.core.diagnostics import Problems, refuse, suggestion
-from placeproof.cost.accuracy import Prediction
+from placeproof.cost.accuracy import Prediction, StepAccuracy, step_accuracy
 from placeproof.cost.model.process import process_memory
+from placeproof.cost.model.terms import TERMS
 from placeproof.implementations import BlockImplementation, find
 from placeproof.report import accuracy as documents
 from placeproof.runs import MeasuredRun, RunSet, named
 
 if TYPE_CHECKING:
-    from placeproof.cost.model import ModelDerivation
-    from placeproof.cost.model.time import StepTime
-    from placeproof.cost.values import Numbers
+    from placeproof.clusters import Cluster
     from placeproof.report.document import Document
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Accuracy(Answer):
-    """A set of measured runs beside what is derived for them. ``without``: differences of the implementation that were left out."""
+    """A set of measured runs beside what is derived for them. ``without``: differences of the implementation, and terms of a step's time,
+    that were left out; ``rows``: whether every row of a long set is shown."""
 
     of: RunSet
     without: tuple[str, ...]
     predictions: tuple[Prediction, ...]
+    rows: bool = False
 
     @property
     def document(self) -> Document:
         """What it says."""
-        return documents.document(self.of, self.predictions, self.without)
+        return documents.document(self.of, self.predictions, self.without, rows=self.rows)
 
 
-def accuracy(runs: str | RunSet, without: Collection[str] = ()) -> Accuracy:
+@dataclass(frozen=True, repr=False, kw_only=True)
+class TermsLeftOut(Answer):
+    """How good times of a set are, and how good without each term: by its name, and "" for nothing."""
+
+    of: RunSet
+    accuracies: Mapping[str, StepAccuracy]
+
+    @property
+    def document(self) -> Document:
+        """What it says."""
+        return documents.terms_document(self.of, self.accuracies)
+
+
+def accuracy(runs: str | RunSet, without: Collection[str] = (), *, rows: bool = False) -> Accuracy:
     """Every run of a set, or of the set of that name, derived anew.
 
-    ``without``: names of differences of its implementation to leave out, ``all`` for the blocks' programs alone. Raises InputError for a
-    set or a difference that is not there.
+    ``without``: names of differences of its implementation to leave out, ``all`` for the blocks' programs alone, and of terms of a step's
+    time (:data:`placeproof.cost.model.terms.TERMS`). ``rows``: show all rows of a long set. Raises InputError for a set, a difference or
+    a term that is not there.
     """
-    of = named(runs) if isinstance(runs, str) else runs
-    if not of.implementation:
+    of, derive = named(runs) if isinstance(runs, str) else runs, Derivations()
+    if not any(run.run_as.model for run in of.runs):
         if without:
             refuse("PP104", f"of `{of.name}` nothing is derived, so that nothing can be left out", help="leave `--without` out")
-        return Accuracy(of=of, without=(), predictions=tuple(Prediction(run=run) for run in of.runs))
-    run_by = _without(find(of.implementation), tuple(without))
-    once = {(run.strategy, run.settings, run.stages): _prediction(of, run, run_by) for run in of.runs}  # some were measured twice
-    predictions = tuple(replace(once[run.strategy, run.settings, run.stages], run=run) for run in of.runs)
-    return Accuracy(of=of, without=tuple(without), predictions=predictions)
+        return Accuracy(of=of, without=(), predictions=tuple(Prediction(run=run) for run in of.runs), rows=rows)
+    run_by, terms = _without(of, tuple(without))
+    once = {_plan(run): run for run in of.runs}  # some were measured twice
+    made = {plan: prediction(derive(run, run_by), _cluster(of), terms) for plan, run in once.items()}
+    predictions = tuple(replace(made[_plan(run)], run=run) for run in of.runs)
+    return Accuracy(of=of, without=tuple(without), predictions=predictions, rows=rows)
 
 
-def _without(run_by: BlockImplementation, without: tuple[str, ...]) -> BlockImplementation | None:
-    if without == ("all",):
-        return None
-    known, problems = [one.name for one in run_by.differences], Problems()
-    for name in without:
+def terms_left_out(runs: str | RunSet) -> TermsLeftOut:
+    """How good the times of a set, or of the set of that name, are without each term. Raises InputError where no step was measured."""
+    of, derive = named(runs) if isinstance(runs, str) else runs, Derivations()
+    cluster, timed = _cluster(of), [run for run in of.runs if run.steps]
+    if cluster is None or not timed:
+        refuse("PP104", f"no step of `{of.name}` was measured", help="take a set of which steps were: `placeproof list runs`")
+    run_by, _ = _without(of, ())
+    each = [derive(run, run_by) for run in timed]
+    found = {name: step_accuracy([step_prediction(one, cluster, [name] if name else []) for one in each]) for name in ("", *TERMS)}
+    return TermsLeftOut(of=of, accuracies={name: one for name, one in found.items() if one is not None})
+
+
+def _plan(run: MeasuredRun) -> tuple[object, ...]:
+    """What was run, whatever was measured."""
+    return run.strategy, run.settings, run.run_as, run.stages, *run.steps
+
+
+def _cluster(of: RunSet) -> Cluster | None:
+    return find_cluster(of.cluster) if of.cluster else None
+
+
+def _without(of: RunSet, without: tuple[str, ...]) -> tuple[BlockImplementation | None, tuple[str, ...]]:
+    """The implementation of a set, without some of its differences; and the terms among the names."""
+    run_by = find(of.implementation) if of.implementation else None
+    timed = bool(of.cluster) and any(run.steps for run in of.runs)
+    differences = [one.name for one in run_by.differences] if run_by is not None else []
+    known = {*differences, *(TERMS if timed else ())}
+    problems = Problems()
+    rest = tuple(name for name in without if name not in TERMS or not timed)
+    for name in rest if rest != ("all",) or run_by is None else ():
         if name not in known:
-            help = suggestion(name, known) or f"its differences are {', '.join(known)}; `all` alone leaves out all of them"
-            problems.add("PP101", f"`{run_by.name}` has no difference `{name}`", help=help)
+            listed = [f"its differences are {', '.join(differences)}; `all` leaves out all of them"] if differences else []
+            listed += [f"terms of a step's time are {', '.join(TERMS)}"] if timed else []
+            whose = f"`{run_by.name}` has no difference" if run_by is not None else f"`{of.name}` has nothing of the name"
+            problems.add("PP101", f"{whose} `{name}`", help=suggestion(name, known) or "; ".join(listed))
     problems.raise_if_any()
-    return replace(run_by, differences=tuple(one for one in run_by.differences if one.name not in without))
+    terms = tuple(name for name in without if name not in rest)
+    if run_by is None or rest == ("all",):
+        return None, terms
+    architecture = find_cluster(of.cluster).device.architecture if of.cluster else ""
+    kept = replace(run_by, differences=tuple(one for one in run_by.differences if one.name not in rest))
+    return kept.on(architecture), terms
 
 
-def _prediction(of: RunSet, run: MeasuredRun, run_by: BlockImplementation | None) -> Prediction:
-    strategy = subjects.strategy(subjects.read(run.strategy))
-    clock = Clock(cluster=find_cluster(of.cluster), overlap="none") if of.cluster else None
-    architecture = clock.cluster.device.architecture if clock is not None else ""
-    settings = Settings(given=run.settings, precision=of.precision)
-    numbers = settings.numbers(degrees=degrees(strategy.axes, strategy.schedule.microbatches))
-    how = ModelRun(run_by=None if run_by is None else run_by.on(architecture), recompute=of.recompute or None, layers=run.stages or None)
-    d, rest = derived(subjects.model(of.model), strategy, how, numbers)
-    rest = replace(rest, values={"m": Fraction(min(run.steps)), **rest.values} if run.steps else rest.values)
-    peaks = {cost.stage.name: (peak, cost) for cost in d.costs if (peak := d.value(cost.peak, rest.values)) is not None}
+def step_prediction(one: DerivedRun, cluster: Cluster, terms: Collection[str] = ()) -> Prediction:
+    """How long the steps of a run take on a cluster, without some terms. Raises InputError where they cannot be timed."""
+    steps = {m: one.step(m, cluster, terms).seconds for m in one.run.steps}
+    return Prediction(run=one.run, steps=steps, devices=one.devices, samples=one.samples)
+
+
+def prediction(one: DerivedRun, cluster: Cluster | None, terms: Collection[str] = ()) -> Prediction:
+    """What is derived for a run: of memory what was measured."""
+    made = Prediction(run=one.run) if cluster is None or not one.run.steps else step_prediction(one, cluster, terms)
+    if one.run.tensors is None and one.run.process is None:
+        return made
+    d, values = one.d, {"m": Fraction(min(one.run.steps, default=1)), **one.numbers.values}
+    peaks = {cost.stage.name: (peak, cost) for cost in d.costs if (peak := d.value(cost.peak, values)) is not None}
     stage, (peak, cost) = max(peaks.items(), key=lambda item: item[1][0])
-    moment = d.peak_moment(cost, rest.values)
-    process, steps = None, {}
-    if clock is not None and run.process is not None:
-        process = process_memory(_step(d, rest, clock), cost).usual
-    if clock is not None:
-        steps = {m: _step(d, replace(rest, values={**rest.values, "m": Fraction(m)}), clock).seconds for m in run.steps}
-    return Prediction(run=run, tensors=peak, process=process, steps=steps, stage=stage, moment="" if moment is None else moment.words)
-
-
-def _step(d: ModelDerivation, numbers: Numbers, clock: Clock) -> StepTime:
-    _, step = timed(d, numbers, clock)
-    assert step is not None
-    return step
+    moment = d.peak_moment(cost, values)
+    process = None
+    if cluster is not None and one.run.process is not None:
+        process = process_memory(one.step(int(values["m"]), cluster), cost).usual
+    return replace(made, tensors=peak, process=process, stage=stage, moment="" if moment is None else moment.words)

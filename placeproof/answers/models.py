@@ -65,7 +65,7 @@ def derived(
     """
     _check_stages(strategy, run.layers)
     require_order(strategy, numbers.values)
-    model, rest = _sized(model, strategy, run.padding, numbers)
+    model, rest = sized(model, strategy, run.padding, numbers)
     widths = {**WIDTHS, **run.widths}
     _check_implementation(run, model.segments)
     recompute = run.recompute or next((read.recompute for read in imported), None)
@@ -97,8 +97,11 @@ def _names(program: Callable[[], Program]) -> tuple[tuple[str, ...], tuple[str, 
     return tuple(every), tuple(t.name for t in weights(program()))
 
 
-def _sized(model: Model, strategy: Strategy, padding: int | None, numbers: Numbers) -> tuple[Model, Numbers]:
-    """The model with the sizes among the numbers, its vocabulary padded, and the numbers that are none of its sizes."""
+def sized(model: Model, strategy: Strategy, padding: int | None, numbers: Numbers) -> tuple[Model, Numbers]:
+    """The model with the sizes among the numbers, its vocabulary padded, and the numbers that are none of its sizes.
+
+    ``padding``: as of :class:`ModelRun`. Raises InputError where the model cannot have these sizes.
+    """
     names = {name for name in numbers.given if name in model.symbols() and name != "b"}
     sizes = {name: numbers.values[name] for name in names}
     model = model.resized({name: int(n) if n.denominator == 1 else n for name, n in sizes.items()})

@@ -7,17 +7,26 @@ from typing import Annotated
 import typer
 
 from placeproof.cli.options import show
+from placeproof.core.diagnostics import refuse
 
 
 def command(
     name: Annotated[str, typer.Argument(help="A set of measured runs: `placeproof list runs`.")],
     without: Annotated[
         list[str] | None,
-        typer.Option(metavar="DIFFERENCE", help="Leave out a difference of the implementation; may be repeated. `all`: all of them."),
+        typer.Option(
+            metavar="NAME",
+            help="Leave out a difference of the implementation, or a term of a step's time (`placeproof list terms`); may be repeated."
+            " `all`: all differences.",
+        ),
     ] = None,
+    each: Annotated[bool, typer.Option("--each", help="How good times are without each term, one by one.")] = False,
+    rows: Annotated[bool, typer.Option("--rows", help="Every step of a set that has more than 100 rows.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.accuracy/1).")] = False,
 ) -> None:
     """How far what is derived is from what others measured on real devices, run by run."""
-    from placeproof.answers.accuracy import accuracy
+    from placeproof.answers.accuracy import accuracy, terms_left_out
 
-    show(accuracy(name, without or ()).document, json_=json_)
+    if each and (without or rows):
+        refuse("PP104", "`--each` leaves out one term after another, and shows no rows", help="leave `--without` and `--rows` out")
+    show((terms_left_out(name) if each else accuracy(name, without or (), rows=rows)).document, json_=json_)

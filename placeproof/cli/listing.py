@@ -141,6 +141,12 @@ def _runs() -> Rows:
     return [(one.name, len(one.runs), one.implementation, one.title) for one in run_sets()]
 
 
+def _terms() -> Rows:
+    from placeproof.cost.model.terms import TERMS
+
+    return [(one.name, one.text, f"left out: {one.left_out}") for one in TERMS.values()]
+
+
 def _models() -> Rows:
     from placeproof.models import load, presets
 
@@ -206,6 +212,7 @@ KINDS: dict[str, Listing] = {
     "profiles": Listing(("profile", "name", "of", "title"), _profiles),
     "implementations": Listing(("name", "title"), _implementations),
     "runs": Listing(("name", "runs", "implementation", "title"), _runs),
+    "terms": Listing(("name", "text", "left_out"), _terms),
     "models": Listing(("name", "parameters", "family", "title"), _models),
     "families": Listing(("name", "title"), _families),
     "schedules": Listing(("name", "title"), _schedules),

@@ -1,19 +1,26 @@
-"""What is derived for a measured run, beside it."""
+"""What is derived for a measured run, beside it; and how well predicted times rank plans."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from statistics import correlation, median
 
-from placeproof.runs import MeasuredRun
+from placeproof.runs import MeasuredRun, RunAs
+
+#: Plans that are ranked, at least: fewer are a matter of luck.
+FEWEST = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
     """What is derived for a measured run: the most bytes of tensors of a device of its fullest ``stage``, with the ``moment`` of it, what a
     driver usually shows of the ``process``, and seconds of ``steps`` by their number of micro-batches. None, or nothing, where nobody says
-    how it was run."""
+    how it was run, or what is asked for.
+
+    ``devices``: all of them; ``samples``: of one micro-batch on all of them.
+    """
 
     run: MeasuredRun
     tensors: Fraction | None = None
@@ -21,6 +28,8 @@ class Prediction:
     steps: Mapping[int, Fraction] = field(default_factory=dict)
     stage: str = ""
     moment: str = ""
+    devices: int = 0
+    samples: int = 0
 
     @property
     def step_errors(self) -> dict[int, Fraction]:
@@ -36,3 +45,93 @@ class Prediction:
     def error(self) -> Fraction | None:
         """Of tensors, as a share of what was measured."""
         return None if self.run.tensors is None or self.tensors is None else self.tensors / self.run.tensors - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plans:
+    """Steps of one model on as many devices with as large a global batch, which differ in the plan alone.
+
+    ``settings``: what is set alike; ``samples``: of a step; ``measured``, ``derived``: seconds, in the same order.
+    """
+
+    model: str
+    settings: tuple[str, ...]
+    devices: int
+    samples: int
+    measured: tuple[Fraction, ...]
+    derived: tuple[Fraction, ...]
+
+    @property
+    def rank_correlation(self) -> float:
+        """Spearman's; 0 where all are predicted, or were measured, to take equally long."""
+        measured, derived = _ranks(self.measured), _ranks(self.derived)
+        return correlation(measured, derived) if len({*measured}) > 1 and len({*derived}) > 1 else 0.0
+
+    @property
+    def regret(self) -> Fraction:
+        """What the plan that is predicted to be the fastest took beyond the fastest one, as a share; of several such plans the slowest."""
+        best = min(self.derived)
+        picked = max(took for took, said in zip(self.measured, self.derived, strict=True) if said == best)
+        return picked / min(self.measured) - 1
+
+    @property
+    def error(self) -> Fraction:
+        """The mean of errors, whatever their sign."""
+        errors = [abs(said / took - 1) for took, said in zip(self.measured, self.derived, strict=True)]
+        return sum(errors, Fraction(0)) / len(errors)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepAccuracy:
+    """How good times are. ``error``, ``bias``, ``worst``: the mean of errors, whatever their sign and with it, and the largest, as shares;
+    ``plans``: groups of at least :data:`FEWEST`, which are ranked."""
+
+    steps: int
+    error: Fraction
+    bias: Fraction
+    worst: Fraction
+    plans: tuple[Plans, ...]
+
+    @property
+    def rank_correlations(self) -> tuple[float, float, float] | None:
+        """The mean, the median and the least over groups of plans; None where there are none."""
+        each = [one.rank_correlation for one in self.plans]
+        return (sum(each) / len(each), median(each), min(each)) if each else None
+
+    @property
+    def regrets(self) -> tuple[Fraction, Fraction, Fraction] | None:
+        """The mean, the median and the most over groups of plans; None where there are none."""
+        each = [one.regret for one in self.plans]
+        return (sum(each, Fraction(0)) / len(each), median(each), max(each)) if each else None
+
+
+def step_accuracy(predictions: Sequence[Prediction]) -> StepAccuracy | None:
+    """How good the times among some predictions are; None where there are none."""
+    errors = [error for one in predictions for error in one.step_errors.values()]
+    if not errors:
+        return None
+    sizes = [abs(error) for error in errors]
+    return StepAccuracy(
+        steps=len(errors),
+        error=sum(sizes, Fraction(0)) / len(sizes),
+        bias=sum(errors, Fraction(0)) / len(errors),
+        worst=max(sizes),
+        plans=tuple(plans for plans in _grouped(predictions) if len(plans.measured) >= FEWEST),
+    )
+
+
+def _grouped(predictions: Iterable[Prediction]) -> Iterable[Plans]:
+    groups: dict[tuple[RunAs, tuple[str, ...], int, int], list[tuple[Fraction, Fraction]]] = {}
+    for one in predictions:
+        alike = tuple(text for text in one.run.settings if text.partition("=")[0] not in ("b", "m") and not text.startswith("N"))
+        for m, seconds in one.steps.items():
+            key = (one.run.run_as, tuple(sorted(alike)), one.devices, one.samples * m)
+            groups.setdefault(key, []).append((one.run.steps[m], seconds))
+    for (run_as, settings, devices, samples), rows in sorted(groups.items(), key=lambda item: (str(item[0][0]), *item[0][1:])):
+        measured, derived = zip(*rows, strict=True)
+        yield Plans(model=run_as.model, settings=settings, devices=devices, samples=samples, measured=measured, derived=derived)
+
+
+def _ranks(values: Sequence[Fraction]) -> list[float]:
+    """Places in order; equal ones share the mean of theirs."""
+    return [(sum(v < value for v in values) + sum(v <= value for v in values)) / 2 for value in values]

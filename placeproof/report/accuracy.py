@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from placeproof.cost.accuracy import Prediction
+from placeproof.cost.accuracy import FEWEST, Prediction, StepAccuracy, step_accuracy
+from placeproof.cost.model.terms import TERMS
 from placeproof.report.document import Document, Lines, Notes, Section, Table, section
 from placeproof.report.units import seconds_text
 from placeproof.runs import UNITS, RunSet
@@ -14,18 +15,42 @@ from placeproof.runs import UNITS, RunSet
 SCHEMA = "placeproof.accuracy/1"
 
 
-def document(of: RunSet, predictions: Sequence[Prediction], without: Sequence[str]) -> Document:
-    """Every run, also those that are far off. ``without``: differences of the implementation that were left out."""
-    return Document(name=of.name, sections=lambda: _sections(of, predictions, without), data=lambda: _data(of, predictions, without))
+#: Rows that are shown without being asked for, at most.
+MOST_ROWS = 100
 
 
-def _sections(of: RunSet, predictions: Sequence[Prediction], without: Sequence[str]) -> Iterator[Section]:
+def document(of: RunSet, predictions: Sequence[Prediction], without: Sequence[str], *, rows: bool = False) -> Document:
+    """Every run, also those that are far off. ``without``: what was left out, of the implementation or of a step's time; ``rows``: all of
+    them, however many there are."""
+    return Document(
+        name=of.name, sections=lambda: _sections(of, predictions, without, rows=rows), data=lambda: _data(of, predictions, without)
+    )
+
+
+def terms_document(of: RunSet, accuracies: Mapping[str, StepAccuracy]) -> Document:
+    """How good times are without each term. ``accuracies``: by the name of what was left out, "" for nothing."""
+    return Document(name=of.name, sections=lambda: _terms_sections(of, accuracies), data=lambda: _terms_data(of, accuracies))
+
+
+def _heading(of: RunSet, without: Sequence[str] = ()) -> Section:
     left = f", without {', '.join(without)}" if without else ""
-    how = f", as {of.implementation} runs them{left}" if of.implementation else ""
-    yield section(f"{of.name}: {of.title}{how}", Lines([f"source: {of.source}"]))
+    how = f", as {of.implementation} runs them{left}" if of.implementation else left
+    return section(f"{of.name}: {of.title}{how}", Lines([f"source: {of.source}"]))
+
+
+def _sections(of: RunSet, predictions: Sequence[Prediction], without: Sequence[str], *, rows: bool) -> Iterator[Section]:
+    yield _heading(of, without)
+    settings = _settings(predictions)
+    if any(one.run.tensors is not None or one.run.process is not None for one in predictions):
+        yield _memory(of, predictions, settings)
+    yield from _steps(of, predictions, settings, rows=rows or len(predictions) <= MOST_ROWS)
+    moments = dict.fromkeys(one.moment for one in predictions if one.moment)
+    yield from [section("where that is", Lines(list(moments)))] if moments else []
+
+
+def _memory(of: RunSet, predictions: Sequence[Prediction], settings: Mapping[str, Sequence[str]]) -> Section:
     process = any(one.run.process is not None for one in predictions)
     of_what = "process" if process else "tensors"
-    settings = _settings(predictions)
     more = [share for one in predictions if (share := _more(one)) is not None]
     rows = [
         (
@@ -41,14 +66,11 @@ def _sections(of: RunSet, predictions: Sequence[Prediction], without: Sequence[s
     head = ("strategy", *settings, "measured", "derived", "error", *(["reserved"] if more else []))
     notes = [f"{of.unit}: {_MEASURE[of_what]}"]
     if errors := [abs(e) for one in predictions if (e := one.process_error if process else one.error) is not None]:
-        notes.append(_errors(errors))
+        notes.append(_errors(sum(errors, Fraction(0)) / len(errors), max(errors)))
     if more:
         notes.append(f"reserved, what the allocator had beyond the measured tensors: from {_share(min(more))} to {_share(max(more))}")
     title = "what a driver shows at most" if process else "the most that tensors take"
-    yield section(title, Table(rows, head, range(1, len(head))), Notes(notes))
-    yield from _steps(of, predictions, settings)
-    moments = dict.fromkeys(one.moment for one in predictions if one.moment)
-    yield from [section("where that is", Lines(list(moments)))] if moments else []
+    return section(title, Table(rows, head, range(1, len(head))), Notes(notes))
 
 
 #: What rows are about -> what their numbers are.
@@ -58,36 +80,90 @@ _MEASURE = {
 }
 
 
-def _steps(of: RunSet, predictions: Sequence[Prediction], settings: Mapping[str, Sequence[str]]) -> Iterator[Section]:
-    """Steps by their number of micro-batches, where they were measured."""
-    errors = [abs(error) for one in predictions for error in one.step_errors.values()]
-    if not errors:
+def _steps(of: RunSet, predictions: Sequence[Prediction], settings: Mapping[str, Sequence[str]], *, rows: bool) -> Iterator[Section]:
+    """Steps by their number of micro-batches, where they were measured; and plans that differ in nothing else, as they are ranked."""
+    found = step_accuracy(predictions)
+    if found is None:
         return
+    notes = [f"on {of.cluster}, nothing overlapped; m: micro-batches of a step"] if rows else [f"{found.steps} steps; `--rows` shows them"]
+    notes.append(_errors(found.error, found.worst))
+    table = Table(list(step_rows(predictions, settings)), (*STEPS[:1], *settings, *STEPS[1:]), range(1, len(settings) + len(STEPS)))
+    yield section("how long a step takes", *([table] if rows else []), Notes(notes))
+    yield from ranked_plans(found)
+
+
+#: Columns of a table of steps; what is set stands behind the first.
+STEPS = ("strategy", "m", "measured", "derived", "error")
+
+
+def step_rows(predictions: Sequence[Prediction], settings: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ...]]:
+    """The rows of a table of steps."""
+    for number, one in enumerate(predictions):
+        for m, seconds in one.steps.items():
+            own = (values[number] for values in settings.values())
+            yield one.run.strategy, *own, str(m), seconds_text(one.run.steps[m]), seconds_text(seconds), _share(one.step_errors[m])
+
+
+def ranked_plans(found: StepAccuracy) -> Iterator[Section]:
+    """Plans of one model on as many devices with as large a global batch; nothing where there are none."""
+    if found.rank_correlations is None or found.regrets is None:
+        return
+    told = _apart([dict(text.split("=", 1) for text in one.settings) for one in found.plans])
     rows = [
         (
-            one.run.strategy,
-            *(values[number] for values in settings.values()),
-            str(m),
-            seconds_text(one.run.steps[m]),
-            seconds_text(seconds),
-            _share(one.step_errors[m]),
+            *(values[number] for values in told.values()),
+            str(one.devices),
+            str(one.samples),
+            str(len(one.measured)),
+            _share(one.error),
+            f"{one.rank_correlation:.3f}",
+            _share(one.regret),
         )
-        for number, one in enumerate(predictions)
-        for m, seconds in one.steps.items()
+        for number, one in enumerate(found.plans)
     ]
-    head = ("strategy", *settings, "m", "measured", "derived", "error")
-    notes = [f"on {of.cluster}, nothing overlapped; m: micro-batches of a step", _errors(errors)]
-    yield section("how long a step takes", Table(rows, head, range(1, len(head))), Notes(notes))
+    head = (*told, "devices", "samples", "plans", "error", "Spearman", "regret")
+    ranks, regrets = found.rank_correlations, found.regrets
+    notes = [
+        "samples: of a step; Spearman: how far the order of predicted times is that of measured ones",
+        "regret: what the plan that is predicted to be the fastest took beyond the one that was",
+        f"Spearman: {ranks[0]:.3f} on average, {ranks[1]:.3f} median, {ranks[2]:.3f} at least",
+        f"regret: {_share(regrets[0])} on average, {_share(regrets[1])} median, {_share(regrets[2])} at most",
+    ]
+    title = f"how plans are ranked, at least {FEWEST} of one model, number of devices and global batch"
+    yield section(title, Table(rows, head, range(len(head))), Notes(notes))
 
 
-def _errors(errors: Sequence[Fraction]) -> str:
-    return f"errors: {_share(sum(errors, Fraction(0)) / len(errors))} on average, at most {_share(max(errors))}"
+def _errors(mean: Fraction, most: Fraction) -> str:
+    return f"errors: {_share(mean)} on average, at most {_share(most)}"
+
+
+def _terms_sections(of: RunSet, accuracies: Mapping[str, StepAccuracy]) -> Iterator[Section]:
+    yield _heading(of)
+    ranked = bool(accuracies[""].plans)
+    head = ("left out", "error", "bias", "at most", *(("Spearman", "at least", "regret", "at most") if ranked else ()))
+    rows = [(name or "nothing", *_shares(one)) for name, one in accuracies.items()]
+    notes = [f"{accuracies[''].steps} steps; error, bias: on average, whatever the sign of an error and with it"]
+    notes += ["Spearman, regret: on average over groups of plans, and in the worst one"] if ranked else []
+    yield section("how good times are without one term", Table(rows, head, range(1, len(head))), Notes(notes))
+    yield section("what the terms are", Table([(one.name, one.text, f"left out: {one.left_out}") for one in TERMS.values()]))
+
+
+def _shares(one: StepAccuracy) -> tuple[str, ...]:
+    """Errors, and, where plans are ranked, how well."""
+    own = _share(one.error), _share(one.bias), _share(one.worst)
+    if one.rank_correlations is None or one.regrets is None:
+        return own
+    (mean, _, least), (regret, _, most) = one.rank_correlations, one.regrets
+    return (*own, f"{mean:.3f}", f"{least:.3f}", _share(regret), _share(most))
 
 
 def _settings(predictions: Sequence[Prediction]) -> dict[str, list[str]]:
     """The sizes in which runs differ, by their symbols."""
-    each = [dict(text.split("=", 1) for text in one.run.settings) for one in predictions]
-    values = {name: [one.get(name, "") for one in each] for name in ("s", "h", "b")}
+    return _apart([dict(text.split("=", 1) for text in one.run.settings) for one in predictions])
+
+
+def _apart(each: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
+    values = {name: [one.get(name, "") for one in each] for name in ("s", "h", "L", "b")}
     return {name: found for name, found in values.items() if len(set(found)) > 1}
 
 
@@ -103,6 +179,43 @@ def _share(value: Fraction | None) -> str:
     return "?" if value is None else f"{float(100 * value):.2f} %"
 
 
+def accuracy_data(one: StepAccuracy) -> dict[str, Any]:
+    """How good times are, for programs."""
+    return {
+        "steps": one.steps,
+        "error": {"mean": one.error, "bias": one.bias, "worst": one.worst},
+        "rank_correlation": _three(one.rank_correlations),
+        "regret": _three(one.regrets),
+        "groups": [
+            {
+                "model": plans.model,
+                "settings": list(plans.settings),
+                "devices": plans.devices,
+                "samples": plans.samples,
+                "plans": len(plans.measured),
+                "error": plans.error,
+                "rank_correlation": plans.rank_correlation,
+                "regret": plans.regret,
+            }
+            for plans in one.plans
+        ],
+    }
+
+
+def _three(values: Sequence[Any] | None) -> dict[str, Any] | None:
+    return None if values is None else dict(zip(("mean", "median", "worst"), values, strict=True))
+
+
+def _terms_data(of: RunSet, accuracies: Mapping[str, StepAccuracy]) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "runs": of.name,
+        "source": of.source,
+        "implementation": of.implementation or None,
+        "times": [{"without": [name] if name else [], **accuracy_data(one)} for name, one in accuracies.items()],
+    }
+
+
 def _data(of: RunSet, predictions: Sequence[Prediction], without: Sequence[str]) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
@@ -110,6 +223,7 @@ def _data(of: RunSet, predictions: Sequence[Prediction], without: Sequence[str])
         "source": of.source,
         "implementation": of.implementation or None,
         "without": list(without),
+        "times": None if (times := step_accuracy(predictions)) is None else accuracy_data(times),
         "rows": [
             {
                 "name": one.run.name,

@@ -1,5 +1,7 @@
-"""Runs on real devices that others measured: what predictions are held against."""
+"""Measured runs, as data: what was run, what was measured, and where that was published; and tables of one's own."""
 
-from placeproof.runs.runs import UNITS, MeasuredRun, RunSet, like, named, reserved, run_sets
+from placeproof.runs.measured import MeasuredRun, RunAs
+from placeproof.runs.plans import PlanRow, read_plans
+from placeproof.runs.runs import UNITS, RunSet, like, named, reserved, run_sets
 
-__all__ = ["UNITS", "MeasuredRun", "RunSet", "like", "named", "reserved", "run_sets"]
+__all__ = ["UNITS", "MeasuredRun", "PlanRow", "RunAs", "RunSet", "like", "named", "read_plans", "reserved", "run_sets"]

@@ -5,8 +5,7 @@ No figure of a prediction may be fitted to them. What is predicted is not writte
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache, partial
@@ -17,6 +16,8 @@ from typing import Any
 from placeproof.core import files
 from placeproof.core.diagnostics import unknown_name
 from placeproof.core.tables import FileKind, Table
+from placeproof.runs.measured import MeasuredRun, RunAs
+from placeproof.runs.plans import read_plans
 
 _FOLDER = Path(__file__).parent
 _KIND = FileKind(noun="a file of measured runs", manual="see the other files of measured runs")
@@ -25,65 +26,45 @@ UNITS = {"GiB": 2**30, "GB": 10**9}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredRun:
-    """A run: its strategy, empty where nobody says, ``settings`` as ``--set`` takes them, and layers of each of its ``stages``, where they
-    are not as many.
-
-    What was measured: ``tensors``, the most bytes of tensors of a device, ``reserved``, what the allocator had then, and ``process``, what
-    a driver shows. None where nobody says. ``steps``: seconds of a step by its number of micro-batches.
-    """
-
-    name: str
-    strategy: str
-    settings: tuple[str, ...]
-    tensors: Fraction | None
-    reserved: Fraction | None
-    process: Fraction | None = None
-    stages: tuple[int, ...] = ()
-    steps: Mapping[int, Fraction] = field(default_factory=dict, hash=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSet:
-    """Runs of one publication, of one model, implementation and kind of device; empty where these are not told.
+    """Runs of one publication, of one implementation and kind of device; empty where these are not told.
 
     ``unit``: that of what was measured, a key of :data:`UNITS`. ``within``: the largest error of what is derived for tensors, rounded up; a
     test holds it, and likewise ``process_within``. 0 where nothing is derived. ``cluster``: that of the devices, for what a driver shows;
-    and how long a step takes there, nothing overlapped; ``recompute``: what was computed again.
+    and how long a step takes there.
     """
 
     name: str
     title: str
     source: str
     device: str
-    model: str
     implementation: str
-    precision: str
     unit: str
     within: Fraction
     process_within: Fraction
     cluster: str
-    recompute: str
     runs: tuple[MeasuredRun, ...]
 
 
 @cache
-def run_sets() -> tuple[RunSet, ...]:
-    """All of them, by name."""
-    return tuple(_read(Table.open(_FOLDER / f"{name}.toml", kind=_KIND)) for name in files.stems(_FOLDER))
+def run_sets(*, tables: bool = True) -> tuple[RunSet, ...]:
+    """All of them, by name. ``tables``: with the steps that stand in tables, of which memory is not known."""
+    return tuple(_read(Table.open(_FOLDER / f"{name}.toml", kind=_KIND), tables=tables) for name in files.stems(_FOLDER))
 
 
 @cache
 def reserved() -> tuple[Fraction, Fraction, Fraction, int]:
     """What an allocator had reserved beyond tensors, as a share of them: the least, the median and the most of all runs, and how many these
     are."""
-    shares = [r.reserved / r.tensors - 1 for one in run_sets() for r in one.runs if r.reserved is not None and r.tensors is not None]
+    shares = [
+        r.reserved / r.tensors - 1 for one in run_sets(tables=False) for r in one.runs if r.reserved is not None and r.tensors is not None
+    ]
     return min(shares), median(shares), max(shares), len(shares)
 
 
 def like(implementation: str) -> tuple[RunSet, ...]:
     """The sets of an implementation."""
-    return tuple(one for one in run_sets() if one.implementation == implementation)
+    return tuple(one for one in run_sets(tables=False) if one.implementation == implementation)
 
 
 def named(name: str) -> RunSet:
@@ -94,26 +75,31 @@ def named(name: str) -> RunSet:
     return every[name]
 
 
-def _read(table: Table) -> RunSet:
+def _read(table: Table, *, tables: bool) -> RunSet:
+    words = dict.fromkeys(("model", "precision", "recompute", "implementation"), Table.text)
     said = table.fields(
         **dict.fromkeys(("name", "title", "source", "device"), Table.required),
-        **dict.fromkeys(("model", "implementation", "precision", "cluster", "recompute"), Table.text),
+        **words,
+        cluster=Table.text,
         settings=Table.texts,
         unit=lambda table, key: table.choice(key, UNITS, "GiB"),
         within=_share,
         process_within=_share,
         run=lambda table, key: table.rows(key),
+        plans=Table.text,
     )
-    settings = said.pop("settings")
-    unit = UNITS[said["unit"]]
-    runs = tuple(_run(row, settings, unit) for row in said.pop("run"))
-    return table.sound(RunSet(**said, runs=runs))
+    run_as = RunAs(**{name: said[name] if name == "implementation" else said.pop(name) for name in words})
+    settings, unit, plans = said.pop("settings"), UNITS[said["unit"]], said.pop("plans")
+    runs = tuple(_run(row, run_as, settings, unit) for row in said.pop("run"))
+    table.problems.raise_if_any()
+    steps = tuple(run for run, _ in read_plans(_FOLDER / plans, run_as, settings)) if plans and tables else ()
+    return table.sound(RunSet(**said, runs=runs + steps))
 
 
-def _run(row: Table, settings: tuple[str, ...], unit: int) -> MeasuredRun:
+def _run(row: Table, run_as: RunAs, settings: tuple[str, ...], unit: int) -> MeasuredRun:
     measured = dict.fromkeys(("tensors", "reserved", "process"), partial(_amount, unit=unit))
     said = row.fields(name=Table.required, strategy=Table.text, settings=Table.texts, stages=_layers, steps=_steps, **measured)
-    return MeasuredRun(**{**said, "settings": settings + said["settings"]})
+    return MeasuredRun(**{**said, "settings": settings + said["settings"], "run_as": run_as})
 
 
 def _amount(table: Table, key: str, unit: int) -> Fraction | None:

@@ -73,12 +73,14 @@ class Price(Protocol):
 class Symbols:
     """Times in symbols: ring algorithms, and links along an axis that are all alike. Exchanges over several axes go over the outermost.
 
-    ``by_kernels``: what is no product of matrices takes time as well.
+    ``by_kernels``: what is no product of matrices takes time as well. ``without``: terms that are left out
+    (:data:`placeproof.cost.model.terms.TERMS`).
     """
 
     d: ModelDerivation
     order: tuple[str, ...]
     by_kernels: bool = False
+    without: frozenset[str] = frozenset()
 
     def amount(self, expr: Amount) -> Amount:
         """The amount as it is."""
@@ -114,7 +116,9 @@ class Symbols:
         over = max(sent.axes, key=lambda a: self.order.index(self._axis(a)))
         gamma = MOVED_BY_A_SUM / symbol("B_mem")
         moved = sent.calls * terms.messages * symbol(f"alpha_{over}") + terms.sent * symbol(f"beta_{over}") + terms.added * gamma
-        return moved + self.launch(sent.calls) * sympy.Min(1, n - 1) if self.by_kernels else moved  # a device alone sends nothing
+        if not launches(self):
+            return moved
+        return moved + self.launch(sent.calls) * sympy.Min(1, n - 1)  # a device alone sends nothing
 
     def most(self, *amounts: Amount) -> sympy.Expr:
         """The greatest of some times. It is not looked into: their difference has no sign while symbols are open."""
@@ -130,7 +134,8 @@ class Symbols:
 @dataclass(kw_only=True)
 class Exact:
     """Times on a cluster, as exact fractions. ``flat``: by a ring, instead of the fastest algorithm. ``values``: of all symbols.
-    ``by_kernels``: what is no product of matrices takes time as well, as the cluster says."""
+    ``by_kernels``: what is no product of matrices takes time as well, as the cluster says. ``without``: as in :class:`Symbols`.
+    ``amounts``: numbers of formulas that were worked out before, at the same values; more are added."""
 
     d: ModelDerivation
     cluster: Cluster
@@ -140,6 +145,8 @@ class Exact:
     bandwidth: Fraction
     flat: bool = False
     by_kernels: bool = False
+    without: frozenset[str] = frozenset()
+    amounts: dict[Amount, Fraction] = field(default_factory=dict, repr=False)
     _groups: dict[tuple[tuple[str, ...], str | None], tuple[Group, ...]] = field(default_factory=dict, repr=False)
     _found: dict[tuple[str, tuple[str, ...], str | None, Fraction], Timed] = field(default_factory=dict, repr=False)
 
@@ -160,9 +167,11 @@ class Exact:
 
     def amount(self, expr: Amount) -> Fraction:
         """The number that an amount comes to."""
-        value = self.d.value(expr, self.values)
-        assert value is not None, f"all symbols are set: {expr}"
-        return value
+        if expr not in self.amounts:
+            value = self.d.value(expr, self.values)
+            assert value is not None, f"all symbols are set: {expr}"
+            self.amounts[expr] = value
+        return self.amounts[expr]
 
     def compute(self, operations: Amount) -> Fraction:
         """Seconds of so many floating-point operations."""
@@ -183,7 +192,7 @@ class Exact:
     def exchange(self, sent: Transfer) -> Fraction:
         """Seconds of one time of an exchange, all its calls."""
         seconds = self.timed(sent).seconds * self.amount(sent.calls)
-        return seconds + self.launch(sent.calls) if seconds and self.by_kernels else seconds
+        return seconds + self.launch(sent.calls) if seconds and launches(self) else seconds
 
     def timed(self, sent: Transfer) -> Timed:
         """One call of an exchange, in the slowest of its groups."""
@@ -222,6 +231,11 @@ class Exact:
         over = _between_neighbours(timed.group, size) if kind == "send" else _algorithm(kind, timed.algorithm).carried(timed.group, size)
         often = self.amount(sent.times) * self.amount(sent.calls)
         return tuple(amount * often for amount in over)
+
+
+def launches(price: Symbols | Exact) -> bool:
+    """Whether each kernel that is no product, and each exchange, takes a fixed time besides."""
+    return price.by_kernels and "kernels" not in price.without
 
 
 def _between_neighbours(group: Group, size: Fraction) -> tuple[Fraction, ...]:

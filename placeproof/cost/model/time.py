@@ -13,10 +13,10 @@ for the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from placeproof.clusters import Cluster, Reached
@@ -27,9 +27,10 @@ from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.derivation import ModelDerivation, StageCost, derive_linked, flops, narrow_flops, run_costs, stage_kernels
 from placeproof.cost.model.prices import Exact, Price, Symbols, layout
 from placeproof.cost.model.running import owned
+from placeproof.cost.model.terms import require_terms
 from placeproof.cost.model.traffic import Transfer
 from placeproof.cost.values import how_to_set
-from placeproof.schedules import Times, Timetable, formula, is_own, simulate
+from placeproof.schedules import Schedule, Times, Timetable, formula, is_own, simulate
 from placeproof.schedules import form as closed_form
 from placeproof.schedules import step as makespan
 
@@ -87,26 +88,40 @@ def stage_time(d: ModelDerivation, cost: StageCost, price: Symbols | Exact, over
     """What a stage takes; in symbols or in numbers, as the prices are."""
     import sympy
 
-    forward, again, inputs, weights = _computing(d, cost, price)
-    sums: dict[str, list[Amount]] = {"inside": [0, 0], "data": [0, 0], "once": [0, 0], "update": [0, 0]}
-    send: Amount = 0
+    without = price.without
+    if "ends" in without:
+        cost = _layers_alone(d, cost)
+    sums: dict[str, list[Amount]] = {kind: [0, 0] for kind in _TERM_OF}
     for sent in cost.sent:
-        if sent.kind == "send":
-            send = price.exchange(sent)
+        kind, backward = "send" if sent.kind == "send" else exchange_kind(sent), sent.phase == "backward"
+        if _TERM_OF[kind] in without:
             continue
-        kind, backward = exchange_kind(sent), sent.phase == "backward"
+        if kind == "send":
+            sums[kind] = [price.exchange(sent), 0]
+            continue
         often = sympy.sympify(sent.times) / (1 if kind in ("once", "update") else d.batches)
         sums[kind][backward] += price.exchange(sent) * price.amount(often)
-    launched = stage_kernels(cost.stage, d.at).launched if price.by_kernels else None
+    launched = stage_kernels(cost.stage, d.at).launched if price.by_kernels and "launches" not in without else None
+    update = 0 if "update" in without else price.memory(updated(cost)) + price.compute(cost.iterated) + sums["update"][0]
     return together(
-        (forward, again, inputs, weights),
-        None if launched is None else (price.launch(launched.forward), price.launch(launched.again + launched.backward)),
+        _computing(d, cost, price),
+        None if launched is None else (price.launch(launched.forward), price.launch(_kinds(launched, without)[1] + launched.backward)),
         {kind: (forth, back) for kind, (forth, back) in sums.items()},
-        price.memory(updated(cost)) + price.compute(cost.iterated) + sums["update"][0],
-        send,
+        update,
+        sums["send"][0],
         price.most,
         overlap,
     )
+
+
+#: The term that an exchange is of, by its kind.
+_TERM_OF = {"inside": "exchanges", "data": "gradients", "once": "gradients", "update": "update", "send": "messages"}
+
+
+def _layers_alone(d: ModelDerivation, cost: StageCost) -> StageCost:
+    """With the computing of its layers alone."""
+    stage = replace(cost.stage, held=tuple((part, n) for part, n in cost.stage.held if part.repeats))
+    return replace(cost, stage=stage, flops=flops(stage, d.at))
 
 
 def stage_times(d: ModelDerivation, price: Symbols | Exact, overlap: Overlap) -> tuple[tuple[StageTime, ...], dict[int, StageTime]]:
@@ -180,10 +195,19 @@ def _computing(d: ModelDerivation, cost: StageCost, price: Symbols | Exact) -> t
     each = [cost.flops, narrow_flops(cost.stage, d.at)]
     if price.by_kernels:
         kernels = stage_kernels(cost.stage, d.at)
-        each += [kernels.inside, kernels.moved, kernels.moving]
-    rows = zip(*((w.forward, w.again, w.inputs, w.weights) for w in each), strict=True)
+        of_terms = {"mask": kernels.inside, "moved": kernels.moved, "kernels": kernels.moving}
+        each += [_NOTHING if term in price.without else work for term, work in of_terms.items()]
+    rows = zip(*(_kinds(work, price.without) for work in each), strict=True)
     forward, again, inputs, weights = (seconds_of_kernels(price, *row) for row in rows)
     return forward, again, inputs, weights
+
+
+_NOTHING = Work(forward=0, again=0, inputs=0, weights=0)
+
+
+def _kinds(work: Work, without: Collection[str]) -> tuple[Amount, Amount, Amount, Amount]:
+    """Of forward, of what is computed again, of gradients by inputs and by weights."""
+    return work.forward, 0 if "recomputation" in without else work.again, work.inputs, work.weights
 
 
 def seconds_of_kernels(
@@ -319,8 +343,8 @@ class ModelTime:
 @dataclass(frozen=True, kw_only=True)
 class StepTime:
     """A step on a cluster, in exact seconds. ``passes``: how long the schedule takes; ``stages``: as in :attr:`ModelDerivation.costs`;
-    ``runs``: the model's stages, where devices have several, as :func:`stage_times` says; ``reserve``: bytes that a device needs for all
-    but tensors, where that is said."""
+    ``runs``: the model's stages, where devices have several, as :func:`stage_times` says; ``given``: the values that it was asked with;
+    ``reserve``: bytes that a device needs for all but tensors, where that is said."""
 
     d: ModelDerivation
     price: Exact
@@ -329,6 +353,7 @@ class StepTime:
     stages: tuple[StageTime, ...]
     runs: Mapping[int, StageTime]
     passes: Fraction
+    given: Mapping[str, Fraction]
     reserve: Fraction | None = None
 
     @property
@@ -340,6 +365,12 @@ class StepTime:
     def form(self) -> ModelTime:
         """The same in symbols."""
         return ModelTime(d=self.d, overlap=self.overlap, by_kernels=self.price.by_kernels)
+
+    def again(self, cluster: Cluster, without: Collection[str] = ()) -> StepTime:
+        """The same step with other figures of its cluster, or without some terms. Raises InputError as :func:`step_time` does."""
+        price = self.price
+        order = [axis.name for axis in price.axes]
+        return _timed(self.d, self.given, cluster, self.overlap, order, price.flat, self.reserve, frozenset(without), price.amounts)
 
     @property
     def devices(self) -> int:
@@ -392,10 +423,11 @@ class Rates:
     by_kernels: bool
 
 
-def rates_on(cluster: Cluster, values: Mapping[str, Fraction], *, fp8: bool = False) -> Rates:
+def rates_on(cluster: Cluster, values: Mapping[str, Fraction], *, fp8: bool = False, without: Collection[str] = ()) -> Rates:
     """What a step on a cluster is timed with: by kernels where eta is not among the values, for which the cluster says what these reach.
+    ``without``: terms that are left out.
 
-    Raises InputError where it does not, and where its device has no peak for the format.
+    Raises InputError where it does not, where its device has no peak for the format, and for terms that are not there.
     """
     formats = _formats(cluster, values, fp8=fp8)
     name, device, reached = formats[0], cluster.device, measured(cluster, values, fp8=fp8)
@@ -407,18 +439,20 @@ def rates_on(cluster: Cluster, values: Mapping[str, Fraction], *, fp8: bool = Fa
                 f"`eta` is not set, and {cluster.name} does not say what products of matrices in {' and '.join(formats)} reach",
                 "`--efficiency half`",
             )
-        known |= {"eta": reached.products[name] / device.peak[name], "t_k": known.get("t_k", reached.kernel)}
-        cluster = cluster.as_measured
+        rates = device.peak if "rate" in without else reached.products
+        known |= {"eta": rates[name] / device.peak[name], "t_k": known.get("t_k", reached.kernel)}
+        cluster = cluster if "links" in without else cluster.as_measured
     else:
-        reached = None
+        reached, rates = None, {one: known["eta"] * most for one, most in device.peak.items()}
+    require_terms(without, by_kernels=reached is not None)
     if fp8 and "F_fp8" not in known:
-        known["F_fp8"] = known["eta"] * device.peak["fp8"] if reached is None else reached.products["fp8"]
+        known["F_fp8"] = rates["fp8"]
     return Rates(
         cluster=cluster,
         values=known,
         format=name,
         peak=known.get("F_peak", device.peak[name]),
-        bandwidth=known.get("B_mem", device.memory_bandwidth if reached is None else reached.memory_bandwidth),
+        bandwidth=known.get("B_mem", device.memory_bandwidth if reached is None or "memory" in without else reached.memory_bandwidth),
         by_kernels=reached is not None,
     )
 
@@ -432,28 +466,61 @@ def step_time(
     order: Sequence[str] | None = None,
     flat: bool = False,
     reserve: Fraction | None = None,
+    without: Collection[str] = (),
 ) -> StepTime:
     """How long a step takes on a cluster. ``values``: of all symbols that are open, and of eta; F_peak, F_fp8, B_mem and t_k where they are
     not the cluster's. Without eta time is counted by kernels, for which the cluster says what these reach.
 
     ``reserve``: as in :class:`StepTime`. ``order``: axes from the innermost to the outermost, as
     :func:`placeproof.cost.model.prices.layout`. ``flat``: rings alone, instead of
-    the fastest algorithms. Raises InputError where a symbol is not set or cannot have its value, where the cluster has too few devices,
+    the fastest algorithms. ``without``: terms that are left out (:data:`placeproof.cost.model.terms.TERMS`).
+
+    Raises InputError where a symbol is not set or cannot have its value, where the cluster has too few devices,
     and where its device has no peak for the format.
     """
     if overlap not in OVERLAP:
         refuse("PP104", f"there is no overlap `{overlap}`", suggestion(overlap, OVERLAP) or "none, data or all")
     require_values(d, values)
-    d = _on(told(d, values), cluster)
-    known = {**d.values, **values}
-    rates = rates_on(cluster, known, fp8=d.at.fp8)
+    return _timed(_on(told(d, values), cluster), values, cluster, overlap, order, flat, reserve, frozenset(without), {})
+
+
+def _timed(
+    d: ModelDerivation,
+    values: Mapping[str, Fraction],
+    cluster: Cluster,
+    overlap: Overlap,
+    order: Sequence[str] | None,
+    flat: bool,
+    reserve: Fraction | None,
+    without: frozenset[str],
+    amounts: dict[Amount, Fraction],
+) -> StepTime:
+    """``amounts``: as of :class:`placeproof.cost.model.prices.Exact`."""
+    rates = rates_on(cluster, {**d.values, **values}, fp8=d.at.fp8, without=without)
     price = Exact(
-        d=d, cluster=rates.cluster, values=rates.values, axes=layout(d.linked.axes, order), peak=rates.peak, bandwidth=rates.bandwidth
+        d=d,
+        cluster=rates.cluster,
+        values=rates.values,
+        axes=layout(d.linked.axes, order),
+        peak=rates.peak,
+        bandwidth=rates.bandwidth,
+        flat=flat,
+        by_kernels=rates.by_kernels,
+        without=without,
+        amounts=amounts,
     )
-    price.flat, price.by_kernels = flat, rates.by_kernels
     stages, runs = stage_times(d, price, overlap)
-    passes = _passes(d, stages, runs, price)
-    return StepTime(d=d, price=price, overlap=overlap, format=rates.format, stages=stages, runs=runs, passes=passes, reserve=reserve)
+    return StepTime(
+        d=d,
+        price=price,
+        overlap=overlap,
+        format=rates.format,
+        stages=stages,
+        runs=runs,
+        passes=_passes(d, stages, runs, price),
+        given=values,
+        reserve=reserve,
+    )
 
 
 def _on(d: ModelDerivation, cluster: Cluster) -> ModelDerivation:
@@ -470,11 +537,18 @@ def _passes(d: ModelDerivation, stages: Sequence[StageTime], runs: Mapping[int, 
     count = int(price.amount(d.batches))
     if d.linked.pipeline is None:
         return count * sum((Fraction(t) for t in stages[0].passes), Fraction(0))
+    if "bubble" in price.without:
+        return count * max(sum((Fraction(t) for t in s.passes), Fraction(0)) for s in stages)
     rows = _times(d, stages, runs)
     if is_own(d.schedule):  # its forms were tried at small sizes alone
         return simulate(d.order, p=len(stages), m=count, v=d.chunks, times=rows).step
-    every = rows[0] if len(set(rows)) == 1 else rows
-    return makespan(d.order, p=len(stages), m=count, v=d.chunks, times=every)
+    return _makespan(d.order, len(stages), count, d.chunks, rows[0] if len(set(rows)) == 1 else tuple(rows))
+
+
+@lru_cache(maxsize=64)
+def _makespan(schedule: Schedule, p: int, m: int, v: int, times: Times | tuple[Times, ...]) -> Fraction:
+    """As :func:`placeproof.schedules.step`, once for the same times: most terms change none of them."""
+    return makespan(schedule, p=p, m=m, v=v, times=times)
 
 
 def _chunk(d: ModelDerivation) -> Fraction:
