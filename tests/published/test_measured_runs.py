@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from statistics import correlation
 
 import pytest
 
@@ -17,14 +18,14 @@ from placeproof.answers import subject as subjects
 from placeproof.answers.accuracy import accuracy
 from placeproof.answers.models import Clock, ModelRun, derived, timed
 from placeproof.answers.numbers import Settings, degrees
-from placeproof.clusters import Cluster, cluster
+from placeproof.answers.runs import Derivations
+from placeproof.clusters import cluster
 from placeproof.core.diagnostics import InputError
-from placeproof.cost.model import ModelDerivation, derive_model
-from placeproof.cost.model.time import step_time
+from placeproof.cost.accuracy import Plans, Prediction, step_accuracy
+from placeproof.cost.model import derive_model
 from placeproof.implementations import find, names
 from placeproof.models import load
-from placeproof.runs import UNITS, like, named, reserved, run_sets
-from placeproof.strategies import parse_strategy
+from placeproof.runs import UNITS, MeasuredRun, like, named, reserved, run_sets
 from tests.helpers.samples import NIGHTLY
 
 DATA = Path(__file__).parent.parent / "data" / "measured" / "b200_steps.csv"
@@ -74,10 +75,10 @@ def test_steps_are_timed_by_what_kernels_reach() -> None:
     by_kernels = [abs(error) for one in accuracy(of).predictions for error in one.step_errors.values()]
     for run in of.runs:
         strategy = subjects.strategy(subjects.read(run.strategy))
-        numbers = Settings(given=run.settings, precision=of.precision).numbers(
+        numbers = Settings(given=run.settings, precision=run.run_as.precision).numbers(
             degrees=degrees(strategy.axes, strategy.schedule.microbatches)
         )
-        d, rest = derived(subjects.model(of.model), strategy, ModelRun(), numbers)
+        d, rest = derived(subjects.model(run.run_as.model), strategy, ModelRun(), numbers)
         for m, seconds in run.steps.items():
             given = replace(rest, values={**rest.values, "m": Fraction(m)})
             _, step = timed(d, given, Clock(cluster=cluster(of.cluster), eta=Fraction(1, 2), overlap="none"))
@@ -88,43 +89,124 @@ def test_steps_are_timed_by_what_kernels_reach() -> None:
     assert max(by_kernels) < Fraction(14, 100) < Fraction(30, 100) < max(halves)
 
 
-def ranks(values: Sequence[float]) -> list[float]:
-    """Places in order; equal ones share the mean of theirs."""
-    return [(sum(v < value for v in values) + sum(v <= value for v in values)) / 2 for value in values]
-
-
-def test_plans_are_ranked_as_they_were_measured() -> None:
-    """26 plans of a GPT of 3.6 billion parameters on 64 A100, of 12.5 GB/s a device between nodes: by rank they agree better with what was
-    measured than with half of the peak, and the one that is picked is the fastest."""
-    rows = list(csv.DictReader(DATA.with_name("a100_plans.csv").read_text(encoding="utf-8").splitlines()))
-    one = cluster("dgx-a100-80")
-    one = replace(one, levels=(one.levels[0], replace(one.levels[1], bandwidth=Fraction(12_500_000_000))))
-    took = [float(row["iteration time (ms)"]) for row in rows]
-    agree = {}
-    for eta in (None, Fraction(1, 2)):
-        found = [float(_planned(row, one, eta)) for row in rows]
-        agree[eta] = correlation(ranks(took), ranks(found))  # Spearman's
-        assert took[found.index(min(found))] == min(took)
-    assert agree[None] > 0.96
-    assert agree[Fraction(1, 2)] < 0.94
+@pytest.mark.parametrize("name", ["large", "small"])
+def test_rows_of_plans_are_those_that_were_published(name: str) -> None:
+    """Each row of a table is one of the collection: its degrees, its sizes and its time."""
+    rows = list(csv.DictReader(DATA.with_name(f"measured_{name}.csv").read_text(encoding="utf-8").splitlines()))
+    for run, row in zip(named(f"a100-{name}").runs, rows, strict=True):
+        sizes = dict(text.split("=") for text in run.settings)
+        said = {what: int(row[f"{what} parallelism"]) for what in ("data", "tensor", "pipeline")}
+        for axis, what in (("ddp", "data"), ("tp", "tensor"), ("pp", "pipeline")):
+            assert (f"{axis}({said[what]})" in run.strategy) == (said[what] > 1), (run.strategy, row)
+        assert ("accumulate" in run.strategy) == (said["pipeline"] == 1)
+        columns = {"L": "# layers", "h": "hidden size", "a": "attention heads", "b": "micro batch", "s": "sequence length"}
+        assert {symbol: sizes[symbol] for symbol in columns} == {symbol: row[column] for symbol, column in columns.items()}
+        ((m, seconds),) = run.steps.items()
+        assert m * int(sizes["b"]) * said["data"] == int(row["global batch"])
+        assert seconds == Fraction(row["iteration time (ms)"]) / 1000
 
 
 @cache
-def _gpt(tp: bool, pp: int) -> ModelDerivation:
-    text = f"ddp{' * tp' if tp else ''}{f' * pp({pp})' if pp > 1 else ' * accumulate'}"
-    return derive_model(load("gpt3-175b").resized({"L": 30}), parse_strategy(text), recompute="full")
+def plans_of_one_model(name: str) -> tuple[Prediction, ...]:
+    """What is derived for some plans: one whole group, or two."""
+    of = named(name)
+    if name == "a100-small":
+        of = replace(of, runs=tuple(run for run in of.runs if _is_small(run, devices=2, samples=(8, 16))))
+    elif not NIGHTLY:
+        of = replace(of, runs=tuple(run for run in of.runs if "h=3072" in run.settings))
+    return accuracy(of).predictions
 
 
-def _planned(row: dict[str, str], one: Cluster, eta: Fraction | None) -> Fraction:
-    """Seconds of a step of a plan: nothing is hidden, and everything computed again."""
-    dp, tp, pp = (int(row[f"{what} parallelism"]) for what in ("data", "tensor", "pipeline"))
-    h, a, s, b = (int(row[what]) for what in ("hidden size", "attention heads", "sequence length", "micro batch"))
-    sizes = {"h": h, "a": a, "d": h // a, "f": 4 * h, "V": 51200, "s": s, "n_pos": s, "b": b, "m": int(row["global batch"]) // dp // b}
-    widths = {"b_a": 2, "b_theta": 2, "b_g": 2, "b_omega": 12}
-    d = _gpt(tp > 1, pp)
-    degrees = {str(n): {"dp": dp, "tp": tp}[axis] for axis, n in d.at.degrees.items() if not isinstance(n, int)}
-    values = {name: Fraction(n) for name, n in (sizes | widths | degrees).items()} | ({} if eta is None else {"eta": eta})
-    return step_time(d, values, one, overlap="none").seconds
+def _is_small(run: MeasuredRun, devices: int, samples: tuple[int, ...]) -> bool:
+    degrees_said = [int(n) for n in re.findall(r"\((\d+)\)", run.strategy)]
+    (m,) = run.steps
+    b = next(int(text[2:]) for text in run.settings if text.startswith("b="))
+    across = int(found[1]) if (found := re.search(r"ddp\((\d+)\)", run.strategy)) else 1
+    return math.prod(degrees_said) == devices and m * b * across in samples and "L=24" in run.settings
+
+
+def spearman(measured: Sequence[Fraction], said: Sequence[Fraction]) -> float:
+    """By the sum of squared differences of ranks, of values that are all different."""
+    n = len(measured)
+    places = [{value: place for place, value in enumerate(sorted(values))} for values in (measured, said)]
+    assert all(len(each) == n for each in places)
+    return 1 - 6 * sum((places[0][a] - places[1][b]) ** 2 for a, b in zip(measured, said, strict=True)) / (n * (n * n - 1))
+
+
+def test_plans_are_ranked_as_they_were_measured() -> None:
+    """26 plans of a GPT of 3.6 billion parameters on 64 A100: by rank they agree with what was measured, and the one that is picked is the
+    fastest. Without waiting of stages, or with half of the peak, they agree less."""
+    every = [one for one in plans_of_one_model("a100-large") if "h=3072" in one.run.settings]
+    found = step_accuracy(every)
+    assert found is not None
+    (plans,) = found.plans
+    assert (len(plans.measured), plans.devices, plans.samples) == (26, 64, 512)
+    assert plans.rank_correlation == pytest.approx(spearman(plans.measured, plans.derived))
+    assert plans.rank_correlation > 0.96
+    assert plans.regret == 0
+    assert found.error < Fraction(26, 100)
+    of = replace(named("a100-large"), runs=tuple(one.run for one in every))
+    without = step_accuracy(accuracy(of, ["bubble"]).predictions)
+    assert without is not None
+    assert without.plans[0].rank_correlation < 0.9
+    assert without.plans[0].regret > Fraction(1, 5)
+
+
+def test_small_plans_are_ranked_as_they_were_measured() -> None:
+    """Of one model on two devices of a node, two global batches."""
+    found = step_accuracy(plans_of_one_model("a100-small"))
+    assert found is not None
+    assert [(plans.devices, plans.samples, len(plans.measured)) for plans in found.plans] == [(2, 8, 8), (2, 16, 11)]
+    for plans in found.plans:
+        assert plans.rank_correlation == pytest.approx(spearman(plans.measured, plans.derived))
+    assert all(plans.rank_correlation > 0.9 for plans in found.plans)
+    assert found.regrets == (0, 0, 0)
+
+
+def test_the_page_shows_what_is_derived() -> None:
+    """Of the tables that are run at night, those groups and rows that are derived by day."""
+    page = {" ".join(line.split()) for line in (DATA.parents[3] / "docs/explanation/how-good.md").read_text(encoding="utf-8").splitlines()}
+    for name in ("a100-large", "a100-small"):
+        every = plans_of_one_model(name)
+        found = step_accuracy(every)
+        assert found is not None
+        for plans in found.plans:
+            figures = f"{100 * float(plans.error):.2f} % {plans.rank_correlation:.3f} {100 * float(plans.regret):.2f} %"
+            sizes = dict(text.split("=") for text in plans.settings)
+            assert f"{sizes['h']} {sizes['L']} {plans.devices} {plans.samples} {len(plans.measured)} {figures}" in page
+    for one in plans_of_one_model("a100-large"):
+        ((m, error),) = one.step_errors.items()
+        b = next(text[2:] for text in one.run.settings if text.startswith("b="))
+        assert any(line.startswith(f"{one.run.strategy} 3072 30 {b} {m} ") and f" {100 * float(error):.2f} %" in line for line in page)
+
+
+def test_regret_is_that_of_the_pick() -> None:
+    """Of plans that are predicted to be as fast the slowest counts, and what says nothing ranks nothing."""
+    plans = Plans(model="", settings=(), devices=1, samples=1, measured=(*map(Fraction, (4, 5, 8)),), derived=(*map(Fraction, (2, 1, 1)),))
+    assert plans.regret == 1
+    assert replace(plans, derived=(*map(Fraction, (1, 2, 3)),)).regret == 0
+    assert replace(plans, derived=(*map(Fraction, (3, 2, 1)),)).rank_correlation == pytest.approx(-1)
+    assert replace(plans, derived=(Fraction(1),) * 3).rank_correlation == 0
+    assert replace(plans, derived=(*map(Fraction, (2, 5, 16)),)).error == Fraction(1, 2)
+
+
+def test_plans_of_one_shape_share_a_derivation() -> None:
+    """With degrees left open, which are then set, a step takes what it takes with them in the strategy."""
+    derive, small = Derivations(), named("a100-small").runs
+    texts = ("ddp(2) * tp(2) * pp(2)", "ddp(4) * accumulate", "tp(4) * pp(2)")
+    runs = [next(run for run in small if run.strategy == text) for text in texts]
+    for run in runs:
+        one = derive(run)
+        strategy = subjects.strategy(subjects.read(run.strategy))
+        given = degrees(strategy.axes, strategy.schedule.microbatches)
+        numbers = Settings(given=run.settings, precision=run.run_as.precision).numbers(degrees=given)
+        d, rest = derived(subjects.model(run.run_as.model), strategy, ModelRun(recompute="full"), numbers)
+        ((m, _),) = run.steps.items()
+        clock = Clock(cluster=cluster("vtrain-a100"), overlap="none")
+        _, step = timed(d, replace(rest, values={**rest.values, "m": Fraction(m)}), clock)
+        assert step is not None
+        assert one.step(m, cluster("vtrain-a100")).seconds == step.seconds
+        assert (one.devices, one.samples) == (step.devices, m and one.samples)
 
 
 @pytest.mark.parametrize("name", [one.name for one in run_sets() if one.implementation])

@@ -142,21 +142,25 @@ def test_public_files_of_every_system_are_counted(built: Path) -> None:
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page. ``file``: the name in the comment before it."""
+    """A fenced block of a page. ``file``: the name in the comment before it; ``night``: its commands take long, and are run at night."""
 
     language: str
     text: str
     line: int
     file: str | None
+    night: bool
 
 
-FENCE = re.compile(r"(?:^<!-- file: (?P<file>\S+) -->\n)?^```(?P<language>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(
+    r"(?:^<!-- (?:file: (?P<file>\S+)|(?P<night>at night)) -->\n)?^```(?P<language>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 
 
 def blocks(text: str) -> Iterator[Block]:
     for found in FENCE.finditer(text):
         line = text[: found.start("text")].count("\n") + 1
-        yield Block(language=found["language"].strip(), text=found["text"], line=line, file=found["file"])
+        night = found["night"] is not None
+        yield Block(language=found["language"].strip(), text=found["text"], line=line, file=found["file"], night=night)
 
 
 def commands(block: Block) -> Iterator[tuple[int, str, list[str]]]:
@@ -251,6 +255,8 @@ def test_examples(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         if block.file is not None:
             Path(block.file).parent.mkdir(exist_ok=True)
             Path(block.file).write_text(block.text, encoding="utf-8")
+        elif block.language == "console" and block.night and not NIGHTLY:
+            continue
         elif block.language == "console":
             run_console(block)
         elif block.language == "python":

@@ -169,6 +169,7 @@ def test_figures_are_those_of_the_sources(name: str) -> None:
 #: The others are of aiconfigurator2026: operations over seconds of so many products, bytes over seconds of one kernel.
 REACHED: dict[str, tuple[dict[str, str], str, int]] = {
     "dgx-a100-80": ({"bf16": "267.9"}, "1800", 40),
+    "vtrain-a100": ({"bf16": "267.9"}, "1800", 40),
     "dgx-b200": ({"bf16": str(round(0.48781 * 2250, 1)), "fp8": "2526"}, str(0.666 * 8000), 30),
     "dgx-b300": ({"bf16": "1474", "fp8": "2698"}, "6761", 3),
     "dgx-h100": ({"bf16": "727", "fp8": "1285"}, "2976", 3),
