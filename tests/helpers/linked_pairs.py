@@ -140,8 +140,9 @@ def differences(derived: ModelDerivation, stage: int, costs: Costs) -> Iterator[
     held = {kind: amount(derived, own) for kind, own in form.items()}
     walked = costs.memory
     yield from (f"{cost.stage.name}: {kind}: {held[kind]} and {walked[kind]}" for kind in MEMORY if held[kind] != walked[kind])
-    states, passes = (sum(held[kind] for kind in kinds) for kinds in (MEMORY[:3], ("activations", "working", "transient")))
+    states, passes = (sum(held[kind] for kind in kinds) for kinds in (MEMORY[:3], ("activations", "transient")))
+    passes += max(Fraction(0), held["working"] - costs.through)
     if held["peak"] != states + max(passes, held["updating"]):
-        yield f"{cost.stage.name}: the peak is not the sum of its parts"
+        yield f"{cost.stage.name}: the peak is not that of the moment when it has most"
     if costs.peak is not None and costs.peak > held["peak"]:
         yield f"{cost.stage.name}: peak: {held['peak']}, and {costs.peak} are alive at a statement"

@@ -75,6 +75,7 @@ class Place:
     microbatches: int
     sends: bool  # whether the program's own `send` say what it sends
     tied: bool  # whether a table that it has is shared with another device of the pipeline
+    through: Fraction  # what backward is through with before it comes to the layers
 
 
 class Step:
@@ -310,7 +311,9 @@ class Step:
             self._blocks(units, "backward")
             if not self.streams.keys() & {("activations", u) for u in numbers}:
                 self._blocks(units, "again")
-                self.memory.write("working", ("again", None), max(unit.again for unit in units))
+                again = max(unit.again for unit in units)
+                self.memory.write("working", ("again", None), again)
+                self.memory.write("through", ("behind", None), -min(again, self.place.through))
         gradients = Value("gradients", {u: dict(own) for u, own in weights.units.items()}, WIDTHS["gradients"])
         return {"backward": gradients, "backward_weight": gradients, "backward_input": Stream()}[op]
 

@@ -30,6 +30,8 @@ class Costs:
     memory: dict[str, Fraction]
     #: The most that is alive at one statement; None in pipelines, whose micro-batches overlap.
     peak: Fraction | None
+    #: What backward is through with before it comes to the layers.
+    through: Fraction
 
 
 class Model:
@@ -134,7 +136,8 @@ class Model:
         runs = [self.units(names, seen) for names in stages]
         of_loop = int(self.head.known["m"]) // self.order.copies
         ends = {0, self.order.stages - 1} & set(self.order.on(d))
-        place = Place(d, of_loop, sends=self.head.chunks == 1, tied=len(ends) == 1 and self.devices > 1)
+        through = self._through(d, stages)
+        place = Place(d, of_loop, sends=self.head.chunks == 1, tied=len(ends) == 1 and self.devices > 1, through=through)
         step = Step(self.head, units, place, self.stream)
         step.walk(self.text.body)
         if self.head.pipeline and self.head.chunks > 1:  # how often a micro-batch is handed on follows from the schedule
@@ -148,9 +151,22 @@ class Model:
         memory["working"] = step.memory.most({"working"})
         memory["transient"] = step.memory.rounded({"transient"})
         memory["updating"] = step.memory.most({"updating"})
-        alive = step.memory.most({"activations", "working", "transient", "updating"})
+        alive = step.memory.most({"activations", "working", "through", "transient", "updating"})
         peak = None if self.head.pipeline else sum((memory[state] for state in WIDTHS), alive)
-        return Costs({axes: n for axes, n in step.sent.items() if n}, memory, peak)
+        return Costs({axes: n for axes, n in step.sent.items() if n}, memory, peak, through)
+
+    def _through(self, d: int, stages: list[list[str]]) -> Fraction:
+        """What is behind a device's layers, without what gradients of weights that come later need; of several runs of layers any may be
+        computed again, and nothing is."""
+        if len(stages) > 1:
+            return Fraction(0)
+        (names,) = stages
+        last = max((i for i, name in enumerate(names) if name in self.text.repeated), default=-1)
+        behind = names[last + 1 :]
+        later = any(kind == "W" for kind, _, _ in self.order.passes(d, int(self.head.known["m"])))
+        blocks = [self.blocks[call.block] for name in behind for call in self.text.segments[name]]
+        deferred = sum((block.deferred for block in blocks if later), Fraction(0))
+        return sum((total(self.kept(name)) for name in behind), Fraction(0)) - deferred
 
     def _in_flight(self, d: int, runs: list[list[Unit]], checkpoint: Stream, host: bool = False) -> Fraction:
         """What a device keeps at most while it follows its order of passes."""

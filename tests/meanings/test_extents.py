@@ -19,6 +19,7 @@ from placeproof.cost.model import ModelDerivation, derive_model
 from placeproof.cost.model.derivation import derive_linked
 from placeproof.importers import read_config
 from placeproof.models import load
+from placeproof.report.pictures.memory import stacks
 from placeproof.semantics.linked import read_linked, render_linked
 from placeproof.strategies import parse_strategy
 from tests.helpers.samples import sample
@@ -99,7 +100,8 @@ def test_a_run_keeps_and_replays_what_a_walk_over_its_layers_does(
         assert number(d, cost.kept) == kept + ends
         assert number(d, cost.activations) == number(none, whole.in_flight) * (kept + ends)
         assert number(d, cost.working) == beyond
-        assert number(d, cost.peak) == number(none, whole.model_states) + number(d, cost.activations) + beyond
+        through = ends if i == pp - 1 else 0  # the head is through before a layer is computed again, the embedding comes last
+        assert number(d, cost.peak) == number(none, whole.model_states) + number(d, cost.activations) + max(0, beyond - through)
         done, kernels = number(full, again.flops.again), number(none, whole.flops.again)  # fused attention computes scores again anyway
         recomputed = count if grouped else min(count, layers)
         assert number(d, cost.flops.again) * (count or 1) == done * recomputed + kernels * (count - recomputed)
@@ -204,3 +206,37 @@ def test_what_a_configuration_says_is_used_unless_something_else_is_asked_for(tm
     script.write_text(f"torchrun --nproc_per_node 4 pretrain_gpt.py {sizes} {batch} {recompute}\n", encoding="utf-8")
     assert placeproof.model(str(script), "llama3-8b").recompute == "full:3"
     assert placeproof.model(str(script), "llama3-8b", recompute="full").recompute == "full"
+
+
+#: Vocabularies of llama3-8b with which a layer that is computed again decides, and with which the head does.
+VOCABULARIES = (32_000, 256_000)
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+@pytest.mark.parametrize(("strategy", "late"), [("ddp", False), ("pp(4)", False), ("pp(4, schedule=zb-h1)", True)])
+def test_the_head_is_gone_before_a_layer_is_computed_again(strategy: str, late: bool, vocabulary: int) -> None:
+    """By hand, of one micro-batch of 8192 tokens: the head keeps its logits, the stream before and behind its norm, the targets of 8 bytes
+    and how many there are. Where gradients of weights come later, what the norm gave and the logits stay for these."""
+    model = load("llama3-8b").resized({"V": vocabulary})
+    d = derive_model(model, parse_strategy(strategy), recompute="full")
+    cost = d.costs[-1]
+    logits, stream = 8192 * vocabulary * 2, 8192 * 4096 * 2
+    gone = logits + 2 * stream + 8 * 8192 + 2 - (logits + stream if late else 0)
+    again, states = number(d, cost.working), number(d, cost.model_states)
+    assert again > 2 * stream
+    assert number(d, cost.peak) - states == number(d, cost.activations) + max(0, again - gone)
+    assert late or (gone > again) == (vocabulary == VOCABULARIES[1])
+    for other in d.costs[:-1]:  # no head there
+        assert number(d, other.peak) == number(d, other.model_states) + number(d, other.activations) + number(d, other.working)
+    bars = stacks(d, VALUES)
+    assert [sum(bar.parts) for bar in bars] == [number(d, one.peak) for one in d.costs]
+    assert (bars[-1].parts[-1] > 0) == (again > gone)
+
+
+@pytest.mark.parametrize("strategy", ["pp(4, schedule=interleaved, chunks=2)", "pp(schedule=zb-v)", "pp(schedule=interleaved, chunks=2)"])
+def test_of_several_runs_nothing_is_gone(strategy: str) -> None:
+    """A layer of another run may be computed again while the head's activations of a micro-batch are there."""
+    d = derived("llama3-8b", strategy, "full")
+    for cost in d.costs:
+        assert number(d, cost.working) > 0
+        assert cost.peak == cost.model_states + cost.activations + cost.transient + cost.working

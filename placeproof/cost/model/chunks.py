@@ -88,6 +88,10 @@ class PipelineFlow:
 
         ``layers``: those of each stage of the model. Raises InputError as :func:`placeproof.cost.model.stages.stages`.
         """
+        found = self._stages(parts, times, layers)
+        return tuple(replace(stage, several=True) for stage in found) if self.chunks > 1 else found
+
+    def _stages(self, parts: Sequence[DeviceSegment], times: Mapping[str, Amount], layers: Sequence[int] | None) -> tuple[Stage, ...]:
         layout, of = self.schedule.layout, extent(self.linked.recompute)
         alone = self.depth == 1 and (of is None or self.chunks == 1)
         if self.depth is None or alone or (layout is StageLayout.LOOP and self.chunks == 1):

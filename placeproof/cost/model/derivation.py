@@ -80,7 +80,8 @@ class StageCost:
 
     ``runs``: its runs of layers, of which it keeps activations of several micro-batches ``at_once``
     (:meth:`placeproof.cost.model.chunks.PipelineFlow.at_once`). ``working``: what backward computes again of one layer; as an
-    implementation runs it, the most of ``moments``. ``beside``: what that has there all the time. ``updating``: what passes when parameters
+    implementation runs it, the most of ``moments``. ``beyond``: of that, what lies there beyond all activations when
+    most does. ``beside``: what that has there all the time. ``updating``: what passes when parameters
     are updated. ``offloaded``: model states that lie on the host, which are in none of ``states``. ``flops`` for one
     micro-batch, ``iterated`` those of an update of whole matrices, once a step.
     """
@@ -92,6 +93,7 @@ class StageCost:
     runs: tuple[RunCost, ...]
     at_once: tuple[Moment, ...]
     working: sympy.Expr
+    beyond: sympy.Expr
     moments: tuple[PassMoment, ...]
     beside: sympy.Expr
     transient: sympy.Expr
@@ -132,7 +134,7 @@ class StageCost:
         passes in the update."""
         import sympy
 
-        passes = self.activations + self.transient + self.working
+        passes = self.activations + self.transient + self.beyond
         return self.model_states + self.beside + (passes if self.updating == 0 else sympy.Max(passes, self.updating, evaluate=False))
 
     @property
@@ -355,6 +357,7 @@ def _cost(
         runs=runs,
         at_once=at_once,
         working=beyond.working,
+        beyond=beyond.beyond,
         moments=beyond.moments,
         beside=beyond.beside,
         transient=passing(shares, "transient"),

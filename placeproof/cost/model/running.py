@@ -56,21 +56,35 @@ def computed_again(stage: Stage, at: Sizing, put_off: bool) -> sympy.Expr:
 
 
 def _replayed(replay: Replay, at: Sizing, put_off: bool) -> sympy.Expr:
-    """What is computed again at once, without what is free by then."""
+    """What is computed again at once, without what is free by then of the layers behind."""
     import sympy
 
-    def freed(part: DeviceSegment) -> sympy.Expr:
-        if put_off and part.layer is not part.plain:  # what was computed again stays
-            return sympy.Integer(0)
-        return _bytes(part, part.kept, at) - (_bytes(part, part.layer.kept_for_weights(), at) if put_off else 0)
+    again = (n * _bytes(p, p.working, at) for p, n in replay.members)
+    return sympy.Add(*again, *(-n * _freed(p, at, put_off) for p, n in replay.freed))
 
-    return sympy.Add(*(n * _bytes(p, p.working, at) for p, n in replay.members), *(-n * freed(p) for p, n in replay.freed))
+
+def _freed(part: DeviceSegment, at: Sizing, put_off: bool) -> sympy.Expr:
+    """What is free of one repetition once its backward is over."""
+    import sympy
+
+    if put_off and part.layer is not part.plain:  # what was computed again stays
+        return sympy.Integer(0)
+    return _bytes(part, part.kept, at) - (_bytes(part, part.layer.kept_for_weights(), at) if put_off else 0)
+
+
+def _behind_ends(stage: Stage, at: Sizing, put_off: bool, again: sympy.Expr) -> sympy.Expr:
+    """What lies there beyond all activations when most does: nothing as backward begins behind the layers, or, once that is over, what is
+    computed ``again`` in its place."""
+    import sympy
+
+    through = sympy.Add(*(_freed(p, at, put_off) for p in _behind(stage)))
+    return again if 0 in (again, through) else sympy.Max(sympy.Integer(0), again - through)
 
 
 def pass_moments(stage: Stage, at: Sizing, run_by: BlockImplementation, put_off: bool) -> tuple[PassMoment, ...]:
     """The moments of a stage's passes at which it can have most; those of the same amount once. ``put_off``: as :func:`computed_again`."""
     first = stage.runs[min(stage.runs)] if stage.runs else stage
-    behind = [] if stage.runs else _behind([p for p, _ in stage.held])
+    behind = _behind(stage)
     found: dict[sympy.Expr, PassMoment] = {}
     for part, _ in stage.held:
         later = sum(_kept(p, at) for p in behind if part.repeats)
@@ -90,8 +104,9 @@ def pass_moments(stage: Stage, at: Sizing, run_by: BlockImplementation, put_off:
     return tuple(found.values())
 
 
-def _behind(parts: Sequence[DeviceSegment]) -> list[DeviceSegment]:
-    """What is behind the last layer."""
+def _behind(stage: Stage) -> list[DeviceSegment]:
+    """What is behind the last layer of a stage; none where a device has several stages, as a pass may be of another one."""
+    parts = [] if stage.several else [p for p, _ in stage.held]
     last = max((i for i, p in enumerate(parts) if p.repeats), default=-1)
     return list(parts[last + 1 :])
 
@@ -128,10 +143,12 @@ def _gradients(part: DeviceSegment, at: Sizing, run_by: BlockImplementation) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """Bytes beyond model states and activations: ``working`` in a pass, the most of ``moments`` where there are any; ``beside`` all the
-    time; ``updating``, beyond what the step has there, in the update."""
+    """Bytes beyond model states and activations: ``working``, what is computed again, and ``beyond``, the most that a pass has beyond all
+    activations; both the most of ``moments`` where there are any; ``beside`` all the time; ``updating``, beyond what the step has there,
+    in the update."""
 
     working: sympy.Expr
+    beyond: sympy.Expr
     moments: tuple[PassMoment, ...]
     beside: sympy.Expr
     updating: sympy.Expr
@@ -148,11 +165,14 @@ def running(
 
     none = sympy.Integer(0)
     if run_by is None:
-        return Running(working=computed_again(stage, at, put_off), moments=(), beside=none, updating=none)
+        again = computed_again(stage, at, put_off)
+        return Running(working=again, beyond=_behind_ends(stage, at, put_off, again), moments=(), beside=none, updating=none)
     moments, mine = pass_moments(stage, at, run_by, put_off), owned(optimizer)
     copied = mine if run_by.flat_gradients else none
+    most = sympy.Max(*(one.bytes for one in moments), evaluate=False)
     return Running(
-        working=sympy.Max(*(one.bytes for one in moments), evaluate=False),
+        working=most,
+        beyond=most,
         moments=moments,
         beside=dummy_gradients(stage, at, run_by, values) + (copied + run_by.bucket) * symbol("b_g") + run_by.workspace,
         updating=4 * mine if run_by.widened_gradients else none,

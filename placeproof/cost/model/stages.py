@@ -26,8 +26,8 @@ class Stage:
 
     ``first``, ``last``: whether it has what is before the layers, and what is behind them. ``end``: whether it is the last device.
     ``copies``: how often the model is held; ``held`` is then a share of what the device has, that of one copy on average. ``runs``: the
-    model's stages that it has, by their numbers, where they are several and known one by one. ``replays``: what backward computes again at
-    once of its layers, where that is not each by itself.
+    model's stages that it has, by their numbers, where they are several and known one by one; ``several``: whether they are several.
+    ``replays``: what backward computes again at once of its layers, where that is not each by itself.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Stage:
     end: bool = False
     copies: int = 1
     runs: Mapping[int, Stage] = field(default_factory=dict, hash=False)
+    several: bool = False
     replays: tuple[Replay, ...] = ()
 
 

@@ -358,6 +358,8 @@ def conventions(d: ModelDerivation) -> list[str]:
         lines.append("the loss is computed on the last stage, the embedding on the first; a table that both use lies on both")
     if d.model is not None and d.model.replaced.get("V", ("",))[0] == PADDED:
         lines.append("the vocabulary is padded so that its parts are equal, as Megatron-LM does: `--vocab-padding none` leaves it")
+    if any(cost.beyond != cost.working for cost in d.costs):
+        lines.append("what is behind the layers is free before a layer is computed again: the peak is before or after that")
     if d.linked.pipeline is not None and d.chunks > 1:
         lines.append(_of_runs(d))
     if d.order.search is not None and d.linked.pipeline is not None:

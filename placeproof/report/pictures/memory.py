@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from placeproof.core.diagnostics import Problems
 from placeproof.core.symbols import info
+from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model import ModelDerivation, StageCost
 from placeproof.report.pictures.svg import CHARACTER, MARGIN, axis, legend, picture, rect, round_step, round_up, upright, written
 from placeproof.schedules import PassKind, TimedSlot, Timetable
@@ -48,11 +49,15 @@ def stacks(d: ModelDerivation, values: Mapping[str, Fraction]) -> tuple[Stack, .
     for name in sorted(open_):
         problems.add("PP203", f"a picture needs numbers, and `{name}` is not set ({info(name).meaning})", help=f"--set {name}=8")
     problems.raise_if_any()
-    return tuple(Stack(label=c.stage.name, parts=tuple(d.value(e, values) or Fraction(0) for e in _parts(c))) for c in d.costs)
+    return tuple(Stack(label=c.stage.name, parts=_parts(c, lambda e: d.value(e, values) or Fraction(0))) for c in d.costs)
 
 
-def _parts(cost: StageCost) -> tuple[object, ...]:
-    return (*(cost.states[s] for s in ("parameters", "gradients", "optimizer")), cost.activations, cost.transient, cost.working)
+def _parts(cost: StageCost, value: Callable[[Amount], Fraction]) -> tuple[Fraction, ...]:
+    """Where the peak is behind the layers, nothing is computed again; else what is computed again has the place of what was kept there."""
+    states = (value(cost.states[s]) for s in ("parameters", "gradients", "optimizer"))
+    beyond = value(cost.beyond)
+    again = value(cost.working) if beyond > 0 else beyond
+    return (*states, value(cost.activations) + beyond - again, value(cost.transient), again)
 
 
 def memory_picture(
