@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, overload
 if TYPE_CHECKING:
     from placeproof.answers.answer import Setting
     from placeproof.answers.costs import Formulas, ModelFormulas
+    from placeproof.answers.plan import Planned
     from placeproof.answers.proof import Judgement, ModelJudgement
     from placeproof.core.strategy import Strategy
     from placeproof.models import Model
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from placeproof.strategies import Template
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "define", "derive", "judge", "model", "program", "strategy"]
+__all__ = ["__version__", "define", "derive", "judge", "model", "plan", "program", "strategy"]
 
 
 def strategy(text: str) -> Strategy:
@@ -94,6 +95,20 @@ def model(subject: str | Strategy | Template | Program, model: str | Model, **op
     from placeproof.answers.costs import model_formulas
 
     return model_formulas(subject, model, **options)
+
+
+def plan(model: str | Model, cluster: str, devices: int, **options: Any) -> Planned:
+    """The best placements of a model on so many devices of a cluster: what ``placeproof plan`` says.
+
+    ``options``: ``batch`` (sequences of a step) or ``tokens``; ``only``, ``forbid`` and ``most`` (choices that are pinned, texts as on the
+    command line: ``only=["tp=8"]``), ``count`` (how many plans), ``efficiency``, ``overlap``, ``reserve``, ``implementation``, ``fp8``,
+    ``vocab_padding``, ``precision``, and symbols: ``plan("llama3-8b", "dgx-h100", 16, batch=64, s=4096)``.
+
+    Raises :class:`placeproof.core.diagnostics.InputError` when the input cannot be used.
+    """
+    from placeproof.answers.plan import planned
+
+    return planned(model, cluster, devices, **options)
 
 
 @overload

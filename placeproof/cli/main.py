@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from placeproof.cli import accuracy, check, compare, derive, experiment, explain, listing, measure, prove, replay, trace, verify
+from placeproof.cli import accuracy, check, compare, derive, experiment, explain, listing, measure, plan, prove, replay, trace, verify
 from placeproof.cli.process import EXIT_BAD_INPUT, EXIT_BUG, EXIT_INTERRUPTED, prepare
 from placeproof.core.diagnostics import InputError, refuse
 
@@ -20,6 +20,7 @@ app = typer.Typer(
 )
 app.command("derive", no_args_is_help=True)(derive.command)
 app.command("compare", no_args_is_help=True)(compare.command)
+app.command("plan", no_args_is_help=True)(plan.command)
 app.command("prove", no_args_is_help=True)(prove.command)
 app.command("verify", no_args_is_help=True)(verify.command)
 app.command("measure", no_args_is_help=True)(measure.command)

@@ -23,6 +23,7 @@ from typing import NoReturn
 
 from placeproof.core.diagnostics import Place, refuse
 from placeproof.core.mesh import axis_order
+from placeproof.core.remembered import remembered
 from placeproof.programs import POSITIONS, Assign, Binary, Call, Do, Expr, Number, Program, Ref, Stmt, assigned, expressions, render
 from placeproof.programs.ir import Tensor, adjoints, reads, references, rewritten, with_buffers, with_expressions
 from placeproof.semantics.blocks.align import Together, aligned, reduced
@@ -37,6 +38,7 @@ from placeproof.semantics.layouts.operations import MisfitError, arithmetic, res
 _REDUCES = ("contract", "total", "largest")
 
 
+@remembered
 def lower_block(program: Program, plan: Plan) -> Program:
     """A one-device program over tensors on the mesh of a plan. It is well-formed, and it reads back from its text.
 

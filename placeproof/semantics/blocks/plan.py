@@ -38,7 +38,7 @@ class PlanAxis:
     degree: int | None = None
     weights: tuple[str, ...] = ()
     positions: tuple[str, ...] = ()
-    moves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    moves: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     gathered: tuple[str, ...] = ()
     whole: tuple[str, ...] = ()
 

@@ -13,7 +13,7 @@ from placeproof.cost.model.process import COMMUNICATOR, CONTEXT
 from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap, Rates, rates_on
 from placeproof.implementations import BlockImplementation
 from placeproof.models import Model
-from placeproof.plan.arrays import ExchangeTime, exchange_time
+from placeproof.planning.arrays import ExchangeTime, exchange_time
 from placeproof.runs import reserved
 
 

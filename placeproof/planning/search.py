@@ -4,8 +4,8 @@ be."""
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
 from math import prod
@@ -14,21 +14,26 @@ from typing import NamedTuple
 import numpy as np
 
 from placeproof.core.diagnostics import InputError
-from placeproof.cost.model import derive_model
 from placeproof.cost.model.checks import require_fit
+from placeproof.cost.model.derivation import derive_linked
+from placeproof.cost.model.parts import DeviceSegment
+from placeproof.cost.model.recomputation import chosen, of_layers
 from placeproof.cost.model.time import StepTime, step_time
 from placeproof.cost.model.vocabulary import MULTIPLE, padded
-from placeproof.plan.arrays import Array
-from placeproof.plan.bounds import StageAmounts, StageKind, bounds, message_seconds, stage_amounts, stage_kinds
-from placeproof.plan.space import AXES, Flow, Mesh, Option, Point, Space
-from placeproof.plan.tables import Blocks, GroupTimes, PartAmounts, Points, StateAmounts, States, taken
-from placeproof.plan.task import Task
+from placeproof.planning.arrays import Array
+from placeproof.planning.bounds import StageAmounts, StageKind, bounds, message_seconds, stage_amounts, stage_kinds
+from placeproof.planning.space import AXES, Flow, Mesh, Option, Point, Space
+from placeproof.planning.tables import Blocks, GroupTimes, PartAmounts, Points, StateAmounts, States, taken
+from placeproof.planning.task import Task
 from placeproof.schedules import load
 from placeproof.semantics.blocks.plan import HEADS
+from placeproof.semantics.linked import link
 from placeproof.strategies import parse_strategy
 
 #: How much a bound may be above what it bounds by rounding.
 ROUNDING = 1e-9
+#: Where nothing fits, so many points are worked out that are nearest to that.
+NEAREST = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +66,15 @@ class Candidate(NamedTuple):
 
 @dataclass(kw_only=True)
 class Outcome:
-    """``plans``: the best ones, in order. ``cut``: points that were left out, by rule; ``bounded``: those whose bound is worse than the
-    last plan; ``asked``: those that were worked out exactly."""
+    """``plans``: the best ones, in order. ``cut``: points that were left out, by rule; ``bounded``: those that are worse than the last
+    plan; ``asked``: those that were worked out exactly. ``least``: where nothing fits, a point that needs the least memory beyond what
+    there is."""
 
     plans: list[Plan] = field(default_factory=list)
     cut: dict[str, int] = field(default_factory=dict)
     bounded: int = 0
     asked: int = 0
+    least: Plan | None = None
 
 
 class Search:
@@ -77,43 +84,72 @@ class Search:
         self.task, self.space = task, space
         self.cut: dict[str, int] = {}
         self.pool: list[tuple[Array, Array, Points, Option]] = []
+        self.nearest: list[tuple[float, Point]] = []
+        self._segments: dict[tuple[tuple[bool, str, str], tuple[bool, ...]], tuple[DeviceSegment, ...]] = {}
         self._blocks: dict[tuple[bool, str, str], Blocks] = {}
         self._states: dict[tuple[str, bool, str, int | None, bool], States] = {}
 
-    def run(self, count: int) -> Outcome:
-        """The best points, so many at most."""
+    def run(self, count: int, verdict: Callable[[Point], str] | None = None) -> Outcome:
+        """The best points, so many at most. ``verdict``: whether one trains what one device trains; those that are not `proved` are cut."""
         self.bound()
         outcome, queue = Outcome(cut=self.cut), self._candidates()
         total = len(queue)
         heapq.heapify(queue)
-        while queue:
-            least = queue[0].seconds
-            if len(outcome.plans) >= count and least > float(outcome.plans[count - 1].seconds) * (1 + ROUNDING):
+        while queue or outcome.plans:
+            last = outcome.plans[count - 1].seconds if len(outcome.plans) >= count else None
+            if queue and (last is None or queue[0].seconds <= float(last) * (1 + ROUNDING)):
+                outcome.asked += 1
+                self._ask(heapq.heappop(queue).point, outcome)
+                continue
+            words = [verdict(plan.point) if verdict is not None else "proved" for plan in outcome.plans[:count]]
+            for word in words:
+                self._cut(f"{word}, not proved", int(word != "proved"))
+            if all(word == "proved" for word in words):
                 break
-            candidate = heapq.heappop(queue)
-            outcome.asked += 1
-            try:
-                plan = exact(self.task, candidate.point)
-            except InputError as error:
-                self._cut(f"refused: {error.diagnostics[0].message}", 1)
-                continue
-            if not plan.fits:
-                self._cut("does not fit", 1)
-                continue
-            outcome.plans.append(plan)
-            outcome.plans.sort(key=lambda p: (p.seconds, p.peak, p.point.expression, p.point.b))
+            kept = [plan for plan, word in zip(outcome.plans, words, strict=False) if word == "proved"]
+            outcome.plans = [*kept, *outcome.plans[count:]]
+        if not outcome.plans and self.nearest:
+            outcome.least = self._least()
         outcome.bounded = total - outcome.asked + max(0, len(outcome.plans) - count)
         del outcome.plans[count:]
         return outcome
+
+    def _ask(self, point: Point, outcome: Outcome) -> None:
+        """Put a point among the plans, if it is one."""
+        try:
+            plan = self._exact(point)
+        except InputError as error:
+            self._cut(f"refused: {error.diagnostics[0].message}", 1)
+            return
+        if not plan.fits:
+            self._cut("does not fit", 1)
+            return
+        outcome.plans.append(plan)
+        outcome.plans.sort(key=lambda p: (p.seconds, p.peak, p.point.expression, p.point.b))
+
+    def _exact(self, point: Point) -> Plan:
+        """A point worked out; points with the same blocks on the same axes have the same segments."""
+        key = (point.option.key, tuple(getattr(point.mesh, axis) > 1 for axis in AXES))
+        plan = exact(self.task, point, self._segments.get(key))
+        self._segments[key] = plan.step.d.parts
+        return plan
 
     def _candidates(self) -> list[Candidate]:
         found: list[Candidate] = []
         for seconds, rows, points, option in self.pool:
             for second, row in zip(seconds, rows, strict=True):
-                mesh = Mesh(**{axis: int(getattr(points, axis)[row]) for axis in AXES})
-                point = Point(mesh=mesh, option=option, b=int(points.b[row]), m=int(points.m[row]))
-                found.append(Candidate(float(second), len(found), point))
+                found.append(Candidate(float(second), len(found), _point(points, row, option)))
         return found
+
+    def _least(self) -> Plan | None:
+        """Of the points nearest to fitting, the one that is exactly so."""
+        found = []
+        for _, point in self.nearest:
+            try:
+                found.append(self._exact(point))
+            except InputError:
+                continue
+        return min(found, key=lambda plan: plan.peak - plan.room, default=None)
 
     # Bounds.
 
@@ -167,11 +203,15 @@ class Search:
     ) -> None:
         space = self.space
         option = Option(data="ddp", sp=sp, attention=attention, recompute=recompute, flow=Flow(schedule="1f1b"))
-        key = (sp, attention, recompute)
+        key = option.key
         if key not in self._blocks:
             self._blocks[key] = Blocks(self.task, option, [a for a in space.axes if a != "pp"])
         blocks = self._blocks[key]
         each = len(space.data) * len(flows)
+        before = [self._blocks[sp, attention, words] for words in space.recompute[: space.recompute.index(recompute)]]
+        if any(blocks.alike == other.alike for other in before):
+            self._cut("the same as another point", len(points) * each)
+            return
         whole = self._whole(blocks, points)
         for rule, fails in whole:
             self._cut(rule, int(np.count_nonzero(fails)) * each)
@@ -240,9 +280,11 @@ class Search:
         own = bounds(self.task, flow, kinds, amounts, held, points, send, room, stages)
         fits = own.beyond[rows] <= ROUNDING * np.abs(room[rows])
         self._cut("does not fit", int(np.count_nonzero(~fits)))
+        chosen = replace(option, flow=flow)
+        nearest = rows[np.argmin(own.beyond[rows])]
+        self.nearest = sorted([*self.nearest, (float(own.beyond[nearest]), _point(points, nearest, chosen))], key=lambda n: n[0])[:NEAREST]
         rows = rows[fits]
         if len(rows):
-            chosen = Option(data=option.data, sp=option.sp, attention=option.attention, recompute=option.recompute, flow=flow)
             self.pool.append((own.seconds[rows], rows, points, chosen))
 
     def _room(
@@ -267,12 +309,22 @@ class Search:
         return self._states[key]
 
 
-def exact(task: Task, point: Point) -> Plan:
-    """The exact time and memory of a point, derived by itself. Raises InputError where it cannot be."""
+def _point(points: Points, row: int, option: Option) -> Point:
+    mesh = Mesh(**{axis: int(getattr(points, axis)[row]) for axis in AXES})
+    return Point(mesh=mesh, option=option, b=int(points.b[row]), m=int(points.m[row]))
+
+
+def exact(task: Task, point: Point, segments: tuple[DeviceSegment, ...] | None = None) -> Plan:
+    """The exact time and memory of a point, derived by itself; ``segments``: those of the model under its options, if they are there.
+
+    Raises InputError where it cannot be.
+    """
     strategy = parse_strategy(point.expression)
     values = {**task.values, "b": Fraction(point.b), "m": Fraction(point.m)}
     model = task.model if task.padding == 0 else padded(task.model, strategy, values, task.padding)
-    d = derive_model(model, strategy, recompute=point.option.recompute, widths=task.widths, fp8=task.fp8, run_by=task.run_by)
+    words = chosen(strategy, point.option.recompute)
+    linked = link(model, of_layers(strategy, words), recompute=words)
+    d = derive_linked(linked, widths=task.widths, fp8=task.fp8, run_by=task.run_by, segments=segments)
     require_fit(d, values)
     step = step_time(d, values, task.cluster, overlap=task.overlap, reserve=task.reserve)
     rows = []

@@ -13,10 +13,10 @@ from functools import reduce
 import numpy as np
 
 from placeproof.cost.model.time import StageTime, together
-from placeproof.plan.arrays import Array, evaluate
-from placeproof.plan.space import Flow
-from placeproof.plan.tables import FloatPrice, GroupTimes, PartAmounts, Points, StateAmounts, States
-from placeproof.plan.task import Task
+from placeproof.planning.arrays import Array, evaluate
+from placeproof.planning.space import Flow
+from placeproof.planning.tables import FloatPrice, GroupTimes, PartAmounts, Points, StateAmounts, States
+from placeproof.planning.task import Task
 from placeproof.schedules import formulas, load
 
 

@@ -39,6 +39,11 @@ class Flow:
     schedule: str
     chunks: int = 1
 
+    @property
+    def text(self) -> str:
+        """Its name, and how many runs of layers a device has, where that is open."""
+        return self.schedule if self.chunks == 1 else f"{self.schedule}:{self.chunks}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
@@ -50,6 +55,11 @@ class Option:
     attention: str
     recompute: str
     flow: Flow
+
+    @property
+    def key(self) -> tuple[bool, str, str]:
+        """What of it blocks depend on."""
+        return self.sp, self.attention, self.recompute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +75,12 @@ class Point:
     def expression(self) -> str:
         """The strategy, for `placeproof derive`."""
         return strategy_text(self.mesh, self.option, accumulate=self.m > 1)
+
+    @property
+    def structure(self) -> str:
+        """The same for all degrees of the axes that it has."""
+        axes = [axis for axis in AXES if getattr(self.mesh, axis) > 1]
+        return strategy_text(None, self.option, axes, accumulate=self.m > 1)
 
 
 def strategy_text(mesh: Mesh | None, option: Option, axes: Sequence[str] = AXES, *, accumulate: bool = False) -> str:

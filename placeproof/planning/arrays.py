@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placeproof.clusters import Cluster, Group
-from placeproof.collectives.algorithms import ALGORITHMS
-from placeproof.collectives.time import admitted, by_level, fastest, links, seconds
+from placeproof.collectives.algorithms import ALGORITHMS, Algorithm, Levelled
+from placeproof.collectives.time import admitted, fastest, links, seconds
 
 if TYPE_CHECKING:
     import sympy
 
+#: Bytes between which a time is asked for.
+_SIZES = (1, 1 << 20, 1 << 44)
 #: An array of float64, or a number that stands for equal ones.
 Array = Any
 
@@ -89,13 +91,18 @@ def exchange_time(kind: str, groups: Sequence[Group], cluster: Cluster) -> Excha
     if kind == "send":
         used = {i for group in every for i in group.used}
         return ExchangeTime(kind, every, cluster, (tuple((float(level[i].alpha), float(level[i].beta)) for i in used),))
-    fit = admitted(kind, every, cluster)
-    closed = "chain" not in ALGORITHMS[kind] and all(by_level(one, group, Fraction(1), level) for one in fit for group in every)
-    if not closed or not fit:
+    fit = [] if "chain" in ALGORITHMS[kind] else admitted(kind, every, cluster)
+
+    def line(one: Algorithm | Levelled, group: Group) -> tuple[float, float] | None:
+        """Seconds of no bytes and of each: rounds take the most of some lines each, so that they are convex in the bytes together, and
+        where three points are on a line, all between them are."""
+        low, middle, high = (seconds(one, group, Fraction(s), level, cluster.reduction) for s in _SIZES)
+        byte = (high - low) / (_SIZES[2] - _SIZES[0])
+        if low + byte * (_SIZES[1] - _SIZES[0]) != middle:
+            return None
+        return float(low - byte * _SIZES[0]), float(byte)
+
+    lines = [[line(one, group) for group in every] for one in fit]
+    if not lines or any(found is None for row in lines for found in row):
         return ExchangeTime(kind, every, cluster, ())
-
-    def line(one: Any, group: Group) -> tuple[float, float]:
-        nothing, byte = (seconds(one, group, Fraction(s), level, cluster.reduction) for s in (0, 1))
-        return float(nothing), float(byte - nothing)
-
-    return ExchangeTime(kind, every, cluster, tuple(tuple(line(one, group) for group in every) for one in fit))
+    return ExchangeTime(kind, every, cluster, tuple(tuple(found for found in row if found) for row in lines))

@@ -18,9 +18,9 @@ from placeproof.cost.model.derivation import StageCost, derive_linked, sizing
 from placeproof.cost.model.parts import DeviceSegment, Sizing, parts
 from placeproof.cost.model.recomputation import chosen, of_layers
 from placeproof.cost.model.time import Rates, exchange_kind, seconds_of_kernels, updated
-from placeproof.plan.arrays import Array, ExchangeTime, evaluate
-from placeproof.plan.space import AXES, Option, strategy_text
-from placeproof.plan.task import Task
+from placeproof.planning.arrays import Array, ExchangeTime, evaluate
+from placeproof.planning.space import AXES, Option, strategy_text
+from placeproof.planning.task import Task
 from placeproof.semantics.linked import Linked, link
 from placeproof.strategies import parse_strategy
 
@@ -125,6 +125,11 @@ class Blocks:
             for stored in (*(w for _, w in part.weights), *part.layer.kept(part.drawn)):
                 found |= dict.fromkeys(stored.split)
         return tuple(found)
+
+    @property
+    def alike(self) -> tuple[object, ...]:
+        """What segments under another recomputation have in common that keep as much, and compute as much again."""
+        return tuple((part.layer, part.plain, part.kept) for part in self.segments)
 
     def sizing(self, points: Points) -> Sizing:
         """Where amounts are worked out."""

@@ -1,0 +1,146 @@
+"""The best placements of a model on a cluster, as an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from placeproof.answers import subject as subjects
+from placeproof.answers.answer import Answer, Setting, texts
+from placeproof.answers.models import Clock, ModelRun
+from placeproof.answers.numbers import Settings, byte_count
+from placeproof.answers.proof import judgement_of_model
+from placeproof.clusters import find as find_cluster
+from placeproof.core.diagnostics import Problems, refuse
+from placeproof.core.symbols import info
+from placeproof.cost.model.derivation import WIDTHS
+from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap, measured
+from placeproof.cost.values import how_to_set
+from placeproof.implementations import find as find_implementation
+from placeproof.planning.choices import Pins, space_of
+from placeproof.planning.search import Outcome, Plan, Search
+from placeproof.planning.space import Point, Space
+from placeproof.planning.task import Task
+from placeproof.report import plan as documents
+
+if TYPE_CHECKING:
+    from placeproof.clusters import Cluster
+    from placeproof.cost.values import Numbers
+    from placeproof.models import Model
+    from placeproof.report.document import Document
+
+#: Sequences of a step, at most.
+MOST_BATCH = 1 << 24
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Planned(Answer):
+    """The best plans of a grid, in order, and what became of its other points. ``verdicts``: of each plan's strategy."""
+
+    task: Task
+    space: Space
+    outcome: Outcome
+    verdicts: Mapping[str, str]
+
+    @property
+    def plans(self) -> Sequence[Plan]:
+        """The best ones."""
+        return self.outcome.plans
+
+    @property
+    def document(self) -> Document:
+        """What it says."""
+        return documents.document(self.task, self.space, self.outcome, self.verdicts)
+
+
+def planned(
+    model: str | Model,
+    cluster: str | Cluster,
+    devices: int,
+    *,
+    batch: int | None = None,
+    tokens: int | None = None,
+    only: Sequence[str] = (),
+    forbid: Sequence[str] = (),
+    most: Sequence[str] = (),
+    count: int = 10,
+    efficiency: Setting | None = None,
+    overlap: Overlap = DEFAULT_OVERLAP,
+    reserve: Setting | None = None,
+    implementation: str | None = None,
+    fp8: bool = False,
+    vocab_padding: int | None = None,
+    precision: str | None = None,
+    **numbers: Setting,
+) -> Planned:
+    """The best placements: :func:`placeproof.plan`."""
+    run_by = None if implementation is None else find_implementation(implementation)
+    clock = Clock(
+        cluster=find_cluster(cluster) if isinstance(cluster, str) else cluster,
+        eta=None if efficiency is None else Fraction(str(efficiency)),
+        overlap=overlap,
+        reserve=None if reserve is None else byte_count(str(reserve)),
+    )
+    read = subjects.model(model) if isinstance(model, str) else model
+    settings = Settings(given=texts(numbers), precision=precision).numbers()
+    run = ModelRun(fp8=fp8, padding=vocab_padding, run_by=run_by)
+    return plan(question(read, run, settings, clock, devices, batch=batch, tokens=tokens), Pins(only=only, forbid=forbid, most=most), count)
+
+
+def question(
+    model: Model, run: ModelRun, numbers: Numbers, clock: Clock, devices: int, *, batch: int | None = None, tokens: int | None = None
+) -> Task:
+    """What is asked. ``batch``: sequences of a step; or ``tokens``: as many as that. Raises InputError with everything that is wrong."""
+    problems = Problems()
+    names = {name for name in numbers.given if name in model.symbols() and name != "b"}
+    for name in (n for n in numbers.given if n in ("b", "m", "N") or n.startswith("N_")):
+        remedies = {"m": "it follows from the global batch and b", "N": "`--devices 64`"}
+        problems.add("PP104", f"`{name}` is what a plan chooses", help=remedies.get(name, f"pin it: `--only {name.removeprefix('N_')}=8`"))
+    with problems.collecting():
+        model = model.resized({name: int(numbers.values[name]) for name in names})
+    length = model.sizes.get("s")
+    if (batch is None) == (tokens is None) or (tokens is not None and length is None):
+        problems.add("PP104", "say how much a step trains on, once", help="`--global-batch 1024` in sequences, or `--tokens 4M`")
+    elif tokens is not None:
+        batch, rest = divmod(tokens, length or 1)
+        if rest or not batch:
+            help = f"a multiple of {length:,}, or `--set s=4096`"
+            problems.add("PP202", f"{tokens:,} tokens are no whole number of sequences of {length:,}", help=help)
+    if batch is not None and not 1 <= batch <= MOST_BATCH:
+        problems.add("PP202", f"{batch:,} sequences are no batch", help=f"from 1 to {MOST_BATCH:,}")
+    if not 1 <= devices <= 1 << 20:
+        problems.add("PP202", f"{devices:,} devices cannot be planned for", help=f"from 1 to {1 << 20:,}")
+    joined = clock.cluster.levels[-1].joins
+    if joined is not None and devices > joined:
+        problems.add("PP202", f"{clock.cluster.name} joins {joined} devices, and {devices} are asked for", help=f"at most {joined}")
+    for name in sorted({str(n) for n in model.symbols().values() if not isinstance(n, int)} - {"b"}):
+        problems.add("PP203", f"`{name}` of {model.name} is not set ({info(name).meaning})", help=how_to_set(name))
+    problems.raise_if_any()
+    assert batch is not None
+    values = {name: n for name, n in numbers.values.items() if name not in names} | ({} if clock.eta is None else {"eta": clock.eta})
+    if clock.eta is None and "eta" not in numbers.given and measured(clock.cluster, values, fp8=run.fp8) is not None:
+        del values["eta"]
+    return Task(
+        model=model, cluster=clock.cluster, devices=devices, batch=batch, values=values, overlap=clock.overlap, reserve=clock.reserve,
+        run_by=run.run_by, fp8=run.fp8, padding=run.padding, widths={**WIDTHS, **run.widths},
+    )  # fmt: skip
+
+
+def plan(task: Task, pins: Pins, count: int) -> Planned:
+    """The best plans of the grid that the pins leave, each proved. Raises InputError."""
+    if not 1 <= count <= 100:
+        refuse("PP202", f"{count} plans cannot be listed", help="from 1 to 100")
+    space = space_of(task.model, task.devices, task.batch, pins)
+    search = Search(task, space)
+    verdicts: dict[str, str] = {}
+
+    def verdict(point: Point) -> str:
+        text = point.structure
+        if text not in verdicts:
+            verdicts[text] = judgement_of_model(text, task.model).word
+        return verdicts[text]
+
+    outcome = search.run(count, verdict)
+    return Planned(task=task, space=space, outcome=outcome, verdicts=verdicts)

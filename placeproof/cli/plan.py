@@ -1,0 +1,82 @@
+"""``placeproof plan``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import typer
+
+from placeproof.cli.options import OfModel, option, show, takes
+from placeproof.core.diagnostics import Problems
+
+_SUFFIX = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The command line."""
+
+    devices: int | None = option("--devices", "Devices of the cluster that are used, all of them.", metavar="N", min=1)
+    global_batch: int | None = option("--global-batch", "Sequences of a step.", metavar="N", min=1)
+    tokens: str | None = option("--tokens", "Tokens of a step, in place of its sequences: 4M, 4194304.", metavar="N")
+    about: OfModel
+    set_: list[str] | None = option("--set", "Give a symbol a value, s=4096; may be repeated.", metavar="NAME=VALUE")
+    precision: str | None = option("--precision", "Byte widths: `placeproof list precisions`. [default: mixed-adam]")
+    only: list[str] | None = option(
+        "--only", "Try these values of a choice alone, tp=4,8 or schedule=1f1b; may be repeated.", metavar="CHOICE=VALUES"
+    )
+    forbid: list[str] | None = option(
+        "--forbid", "Do not try an axis, or values of a choice: cp, data=ddp; may be repeated.", metavar="CHOICE"
+    )
+    most: list[str] | None = option("--max", "Try no larger degree or micro-batch: tp=8, b=4; may be repeated.", metavar="CHOICE=N")
+    top: int = option("--top", "How many plans are listed.", metavar="N", default=10, min=1)
+    json_: bool = option("--json", "Print JSON (schema placeproof.plan/1).", default=False)
+
+
+@takes(Options)
+def command(options: Options) -> None:
+    """The best placements of a model on a cluster: each derived exactly, and proved; nothing of the grid is left out without a reason."""
+    o, problems = options, Problems()
+    for name, value in (("--model", o.about.model), ("--cluster", o.about.cluster), ("--devices", o.devices)):
+        if value is None:
+            problems.add(
+                "PP102",
+                f"a plan needs `{name}`",
+                help="`placeproof plan --model llama3-8b --cluster dgx-h100 --devices 16 --global-batch 128`",
+            )
+    for name, value in (("--recompute", o.about.recompute), ("--stages", o.about.stages)):
+        if value is not None:
+            problems.add(
+                "PP104", f"`{name}` is what a plan chooses", help=f"pin it: `--only recompute={value}`" if name == "--recompute" else None
+            )
+    run, clock = o.about.run(problems), o.about.clock(o.set_ or [], problems)
+    tokens = _tokens(o.tokens, problems)
+    problems.raise_if_any()
+    from placeproof.answers import subject
+    from placeproof.answers.numbers import Settings
+    from placeproof.answers.plan import plan, question
+    from placeproof.planning.choices import Pins
+
+    assert clock is not None
+    assert o.devices is not None
+    model = problems.attempt(lambda: subject.model(str(o.about.model)))
+    numbers = problems.attempt(Settings(given=o.set_ or [], precision=o.precision).numbers)
+    problems.raise_if_any()
+    task = question(model(), run, numbers(), clock, o.devices, batch=o.global_batch, tokens=tokens)
+    pins = Pins(only=tuple(o.only or ()), forbid=tuple(o.forbid or ()), most=tuple(o.most or ()))
+    found = plan(task, pins, o.top)
+    show(found.document, json_=o.json_, ascii=False)
+    if not found.plans:
+        raise typer.Exit(1)
+
+
+def _tokens(text: str | None, problems: Problems) -> int | None:
+    """A number of tokens: thousands, millions and billions are decimal."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,12})([kKmMbB]?)", text.replace("_", "").replace(",", ""))
+    if found is None or not int(found[1]):
+        problems.add("PP202", f"`--tokens {text}` is no number of tokens", help="for example 4194304, or 4M for 4,000,000")
+        return None
+    return int(found[1]) * _SUFFIX[found[2].lower()]

@@ -1,0 +1,183 @@
+"""The grid for a question: what is tried unless something else is said, and what users pin, forbid and limit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from placeproof.core.diagnostics import InputError, Problems, suggestion
+from placeproof.cost.model.recomputation import RECOMPUTE, words
+from placeproof.models import Model
+from placeproof.planning.space import AXES, Flow, Space, divisors, meshes
+from placeproof.schedules import form, load, names
+from placeproof.schedules.schedule import StageLayout
+
+#: Kinds of data parallelism that are tried, in the order in which ties are told.
+DATA = ("ddp", "zero1", "zero2", "zero3")
+ATTENTION = ("ring", "gather", "ulysses")
+#: What is computed again.
+AGAIN = ("none", "selective", "full")
+#: Schedules that are tried, and runs of layers of those that have several.
+SCHEDULES = ("1f1b", "interleaved", "zb-h1")
+CHUNKS = (2, 3, 4, 5, 6, 8, 10)
+#: What can be pinned -> what it is.
+CHOICES = {
+    "tp": "devices of tensor parallelism",
+    "cp": "devices of context parallelism",
+    "ep": "devices of expert parallelism",
+    "dp": "devices of data parallelism",
+    "pp": "pipeline stages",
+    "b": "sequences of a micro-batch on a device",
+    "data": "what data parallelism does: " + ", ".join(DATA),
+    "sp": "sequence parallelism beside tensor parallelism: yes, no",
+    "attention": "how context parallelism attends: " + ", ".join(ATTENTION),
+    "recompute": "what backward computes again: none, selective, full, ...",
+    "schedule": "of a pipeline: " + ", ".join(SCHEDULES) + ", ...; `interleaved:4` has four runs of layers on each device",
+}
+_NUMBERS = (*AXES, "b")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pins:
+    """What users say of choices: ``only`` and ``forbid`` are texts such as ``tp=1,8``, ``forbid`` also ``cp``; ``most`` is of ``tp=8``."""
+
+    only: Sequence[str] = ()
+    forbid: Sequence[str] = ()
+    most: Sequence[str] = ()
+
+    @cached_property
+    def given(self) -> tuple[str, ...]:
+        """All of them, as they are written on the command line."""
+        each = (("--only", self.only), ("--forbid", self.forbid), ("--max", self.most))
+        return tuple(f"{option} {text}" for option, texts in each for text in texts)
+
+
+def space_of(model: Model, devices: int, batch: int, pins: Pins) -> Space:
+    """The grid. Raises InputError with everything that is wrong with the pins, and where they leave nothing."""
+    problems = Problems()
+    every = divisors(devices)
+    experts = "experts" in {dim for segment in model.segments for block in segment.blocks for t in block.program.tensors for dim in t.dims}
+    tried: dict[str, tuple[object, ...]] = {
+        **dict.fromkeys(AXES, every),
+        "ep": every if experts else (1,),
+        "b": divisors(batch),
+        "data": DATA,
+        "sp": (True, False),
+        "attention": ATTENTION,
+        "recompute": AGAIN,
+        "schedule": tuple(flow for name in SCHEDULES for flow in _flows(name)),
+    }
+    allowed = dict(tried)
+    for text in pins.only:
+        name, values = _values(text, "--only", problems)
+        if name is not None:
+            allowed[name] = tuple(v for v in values if v in allowed[name] or allowed[name] is tried[name])
+    for text in pins.forbid:
+        name, values = _values(text, "--forbid", problems, alone=True)
+        if name is not None:
+            out = values or ([True] if name == "sp" else [v for v in allowed[name] if v != 1])
+            allowed[name] = tuple(v for v in allowed[name] if v not in out)
+    for text in pins.most:
+        name, values = _values(text, "--max", problems)
+        if name is not None and (name not in _NUMBERS or len(values) != 1):
+            problems.add("PP104", f"`--max {text}` is no limit", help="degrees and b have one: `--max tp=8`")
+        elif name is not None:
+            allowed[name] = tuple(v for v in allowed[name] if v <= values[0])  # type: ignore[operator]
+    for name, left in allowed.items():
+        if not left:
+            listed = ", ".join(pins.given)
+            problems.add("PP202", f"nothing is left of `{name}`: {listed}", help=f"it could be {_listed(tried[name])}")
+    problems.raise_if_any()
+    found = tuple(meshes(devices, {axis: allowed[axis] for axis in AXES}))  # type: ignore[misc]
+    if not found:
+        listed = ", ".join(pins.given) or "nothing is pinned"
+        problems.add(
+            "PP202", f"no mesh has {devices} devices with these degrees ({listed})", help="degrees multiply to the number of devices"
+        )
+    problems.raise_if_any()
+    return Space(
+        meshes=found,
+        b=allowed["b"],  # type: ignore[arg-type]
+        data=allowed["data"],  # type: ignore[arg-type]
+        sp=allowed["sp"],  # type: ignore[arg-type]
+        attention=allowed["attention"],  # type: ignore[arg-type]
+        recompute=allowed["recompute"],  # type: ignore[arg-type]
+        flows=allowed["schedule"],  # type: ignore[arg-type]
+    )
+
+
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(_shown(v) for v in values)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Flow):
+        return value.text
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _flows(name: str) -> tuple[Flow, ...]:
+    """A schedule with each number of runs of layers that is tried."""
+    own = load(name).chunks
+    return tuple(Flow(schedule=name, chunks=n) for n in (CHUNKS if own is None else (own,)))
+
+
+def _values(text: str, option: str, problems: Problems, *, alone: bool = False) -> tuple[str | None, list[object]]:
+    """What is pinned, and to what; None where that is no pin."""
+    name, equals, listed = (part.strip() for part in text.partition("="))
+    if name not in CHOICES:
+        problems.add(
+            "PP104", f"`{option} {text}`: there is no choice `{name}`", help=suggestion(name, CHOICES) or f"one of {', '.join(CHOICES)}"
+        )
+        return None, []
+    if not equals and alone and name in (*AXES, "sp"):
+        return name, []
+    if not listed:
+        problems.add("PP104", f"`{option} {text}` says no value", help=f"{CHOICES[name]}: `{option} {name}={_example(name)}`")
+        return None, []
+    values: list[object] = []
+    for part in (part.strip() for part in listed.split(",")):
+        found = _value(name, part)
+        if found is None:
+            problems.add("PP104", f"`{option} {text}`: `{part}` is no value of `{name}`", help=CHOICES[name])
+            return None, []
+        values += found
+    return name, values
+
+
+def _example(name: str) -> str:
+    return {"data": "zero1", "sp": "yes", "attention": "ring", "recompute": "none,full", "schedule": "1f1b"}.get(name, "1,8")
+
+
+def _value(name: str, text: str) -> list[object] | None:
+    if name in _NUMBERS:
+        return [int(text)] if re.fullmatch(r"[1-9][0-9]{0,6}", text) else None
+    if name == "sp":
+        return [text == "yes"] if text in ("yes", "no") else None
+    if name == "recompute":
+        return _words(text)
+    if name == "schedule":
+        return _schedule(text)
+    return [text] if text in (DATA if name == "data" else ATTENTION) else None
+
+
+def _words(text: str) -> list[object] | None:
+    try:
+        said = words(text)
+    except InputError:
+        return None
+    return ["+".join(said)] if all(word in RECOMPUTE for word in said) else None
+
+
+def _schedule(text: str) -> list[object] | None:
+    name, colon, chunks = text.partition(":")
+    if name not in names() or load(name).layout is not StageLayout.LOOP or form(name, "peak") is None:
+        return None
+    if not colon:
+        return [*_flows(name)]
+    fixed = load(name).chunks
+    if not re.fullmatch(r"[1-9][0-9]?", chunks) or fixed not in (None, int(chunks)):
+        return None
+    return [Flow(schedule=name, chunks=int(chunks))]

@@ -1,0 +1,201 @@
+"""Plans as a document: the schema ``placeproof.plan/1``, and its text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+from placeproof.cost.model.process import process_memory
+from placeproof.cost.model.time import OVERLAP, StepTime
+from placeproof.planning.search import Outcome, Plan
+from placeproof.planning.space import AXES, Space
+from placeproof.planning.task import Task
+from placeproof.report.document import Document, Lines, Notes, Section, Table, section
+from placeproof.report.units import giga, percent, seconds_text
+
+SCHEMA = "placeproof.plan/1"
+#: Plans whose times differ by less are told as equally good: a model of time is no better than that.
+ALIKE = Fraction(2, 100)
+
+
+def document(task: Task, space: Space, outcome: Outcome, verdicts: Mapping[str, str]) -> Document:
+    """The best plans, and what became of the other points of the grid. ``verdicts``: by the strategy of a plan, with open degrees."""
+    return Document(
+        name=f"{task.model.name} on {task.devices} devices",
+        sections=lambda: _sections(task, space, outcome, verdicts),
+        data=lambda: _data(task, space, outcome, verdicts),
+    )
+
+
+def _sections(task: Task, space: Space, outcome: Outcome, verdicts: Mapping[str, str]) -> Iterator[Section]:
+    length = task.model.sizes.get("s")
+    of = f"{task.batch:,} sequences" + (f" of {length:,} tokens" if length else "")
+    title = f"{task.model.name} on {task.devices:,} devices of {task.cluster.name}, {of} a step"
+    if not outcome.plans:
+        yield section(f"{title}: nothing fits", Lines(_least(outcome)))
+    else:
+        best = outcome.plans[0]
+        yield section(f"{title}: {seconds_text(best.seconds)}", Lines([*_best(task, best, verdicts)]))
+        yield _table(task, outcome)
+        yield section("strategies", Table([*_strategies(outcome, verdicts)], ("", "verdict", "strategy"), (0,)))
+        yield _times(outcome)
+    yield _grid(space, outcome)
+    yield section("what is taken for granted", Notes(_granted(task), items=True))
+
+
+def _least(outcome: Outcome) -> list[str]:
+    if outcome.least is None:
+        return ["no point of the grid keeps all rules"]
+    plan = outcome.least
+    return [
+        f"the least that a device needs for tensors is {giga(plan.peak)} GB, and there are {giga(plan.room)} GB for them:",
+        f"{plan.point.expression}, b = {plan.point.b}, recompute {plan.point.option.recompute}",
+    ]
+
+
+def _best(task: Task, plan: Plan, verdicts: Mapping[str, str]) -> Iterator[str]:
+    point = plan.point
+    yield f"{point.expression}, b = {point.b}, m = {point.m}, recompute {point.option.recompute}: {verdicts[point.structure]}"
+    speed = f"{float(_speed(task, plan)):,.0f} tokens a second and device, " if task.model.sizes.get("s") else ""
+    yield f"{speed}MFU {percent(plan.step.utilisation[0])}; tensors take {giga(plan.peak)} of {giga(plan.room)} GB"
+
+
+def _speed(task: Task, plan: Plan) -> Fraction:
+    return task.batch * task.model.sizes["s"] / plan.seconds / task.devices
+
+
+def _table(task: Task, outcome: Outcome) -> Section:
+    first = outcome.plans[0].seconds
+    axes = [axis for axis in AXES if any(getattr(plan.point.mesh, axis) > 1 for plan in outcome.plans)]
+    rows = []
+    for number, plan in enumerate(outcome.plans, 1):
+        point, option = plan.point, plan.point.option
+        rows.append(
+            (
+                str(number),
+                option.data if point.mesh.dp * point.mesh.cp * point.mesh.ep > 1 else "",
+                *(str(getattr(point.mesh, axis)) for axis in axes),
+                str(point.b),
+                str(point.m),
+                option.recompute,
+                seconds_text(plan.seconds),
+                percent(plan.seconds / first - 1) if number > 1 else "",
+                f"{float(100 * plan.step.utilisation[0]):.1f}",
+                giga(plan.peak),
+                {True: "yes", False: "no", None: "?"}[fits(plan)],
+            )
+        )
+    head = ("", "data", *axes, "b", "m", "recompute", "step", "more", "MFU %", "GB", "fits")
+    alike = sum(plan.seconds <= first * (1 + ALIKE) for plan in outcome.plans)
+    notes = [f"GB: tensors of the fullest device; there are {giga(outcome.plans[0].room)} GB for them"]
+    if task.reserve is None and task.cluster.device.architecture:
+        notes[0] += " beside libraries and what allocators usually reserve"
+        notes.append("fits: yes, also with all that was ever seen reserved; ?: with what is usual")
+    if alike > 1:
+        notes.append(f"the first {alike} are within {percent(ALIKE)}: no model of time tells them apart")
+    numbers = [i for i, name in enumerate(head) if name not in ("data", "recompute", "fits")]
+    return section("plans", Table(rows, head, numbers), Notes(notes))
+
+
+def fits(plan: Plan) -> bool | None:
+    """Whether a plan's fullest device holds it, by the ranges of what else is there; None where these cannot tell."""
+    every = [process_memory(plan.step, cost).fits for cost in plan.step.d.costs]
+    return False if False in every else None if None in every else True
+
+
+def _strategies(outcome: Outcome, verdicts: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    for number, plan in enumerate(outcome.plans, 1):
+        yield str(number), verdicts[plan.point.structure], plan.point.expression
+
+
+def _times(outcome: Outcome) -> Section:
+    """What each plan's time is made of."""
+    every = [shares(plan.step) for plan in outcome.plans]
+    shown = [name for name in every[0] if any(each[name] >= Fraction(1, 2000) for each in every)]
+    rows = [(str(number), *(f"{float(100 * each[name]):.1f}" for name in shown)) for number, each in enumerate(every, 1)]
+    title = "what the time is, in % of a step: of its slowest stage"
+    return section(title, Table(rows, ("", *shown), range(len(shown) + 1)))
+
+
+def shares(step: StepTime) -> dict[str, Fraction]:
+    """What a step's time is, as shares: of its slowest stage."""
+    stage = step.stages[step.slowest]
+    count = step.price.amount(step.d.batches)
+    computing = count * (Fraction(stage.forward) + Fraction(stage.inputs) + Fraction(stage.weights))
+    busy = count * sum(map(Fraction, stage.passes))
+    tail = max(step.stages, key=lambda s: Fraction(s.tail))
+    amounts = {
+        "computing": computing,
+        "exchanges in passes": busy - computing,
+        "bubble": step.passes - busy,
+        "exchanges once a step": Fraction(tail.exposed[2]),
+        "update": Fraction(tail.update),
+    }
+    return {name: n / step.seconds for name, n in amounts.items()}
+
+
+def _grid(space: Space, outcome: Outcome) -> Section:
+    rows = [(f"{n:,}", rule) for rule, n in sorted(outcome.cut.items(), key=lambda item: -item[1])]
+    others = (outcome.bounded, "cannot be among these plans: their steps take longer at least"), (len(outcome.plans), "plans")
+    rows += [(f"{n:,}", what) for n, what in others if n]
+    counts = ((len(space.meshes), "mesh", "meshes"), (len(space.b), "size of a micro-batch", "sizes of a micro-batch"))
+    options = ", ".join(f"{n:,} {one if n == 1 else more}" for n, one, more in counts) + f", {space.options:,} options of each"
+    return section(f"a grid of {space.size:,} points", Lines([options]), Table(rows, ("points", "what became of them"), (0,)))
+
+
+def _granted(task: Task) -> list[str]:
+    rates = task.rates
+    of = f"{task.cluster.name}: {rates.format}, "
+    if rates.by_kernels:
+        how = "time is counted by kernels, as the cluster says what these reach"
+    else:
+        how = f"products of matrices run at {percent(rates.values['eta'])} of the peak, and nothing else takes time in a pass"
+    said = [of + how, f"overlap {task.overlap}: {OVERLAP[task.overlap]}"]
+    if task.run_by is not None:
+        said.append(f"memory as {task.run_by.name} runs the blocks")
+    return said
+
+
+def _data(task: Task, space: Space, outcome: Outcome, verdicts: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "model": task.model.name,
+        "cluster": task.cluster.name,
+        "devices": task.devices,
+        "batch": task.batch,
+        "grid": {
+            "points": space.size,
+            "meshes": len(space.meshes),
+            "b": list(space.b),
+            "data": list(space.data),
+            "sp": list(space.sp),
+            "attention": list(space.attention),
+            "recompute": list(space.recompute),
+            "schedule": [flow.text for flow in space.flows],
+        },
+        "cut": outcome.cut,
+        "bounded": outcome.bounded,
+        "derived": outcome.asked,
+        "plans": [_plan(task, plan, verdicts) for plan in outcome.plans],
+        "least": None if outcome.plans or outcome.least is None else _plan(task, outcome.least, verdicts),
+    }
+
+
+def _plan(task: Task, plan: Plan, verdicts: Mapping[str, str]) -> dict[str, Any]:
+    point = plan.point
+    return {
+        "strategy": point.expression,
+        "verdict": verdicts.get(point.structure),
+        "degrees": {axis: getattr(point.mesh, axis) for axis in AXES},
+        "b": point.b,
+        "m": point.m,
+        "recompute": point.option.recompute,
+        "seconds": plan.seconds,
+        "tokens": _speed(task, plan) if task.model.sizes.get("s") else None,
+        "mfu": plan.step.utilisation[0],
+        "peak": plan.peak,
+        "room": plan.room,
+        "fits": fits(plan),
+        "time": shares(plan.step),
+    }

@@ -1,0 +1,129 @@
+"""``placeproof plan``: what is listed, what is counted, and what wrong questions get."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+import placeproof
+from placeproof.cli.main import run
+from placeproof.planning.search import Search
+
+SMALL = ["--model", "llama3-8b", "--cluster", "dgx-h100", "--global-batch", "16"]
+PINS = ["--only", "recompute=none,full", "--only", "schedule=1f1b", "--forbid", "cp", "--max", "b=4"]
+
+
+def answered(arguments: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> Any:
+    assert run(["plan", *SMALL, *arguments, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def test_each_plan_is_what_is_derived_of_it_and_every_point_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answered(["--devices", "8", "--top", "3", *PINS], capsys)
+    assert data["schema"] == "placeproof.plan/1"
+    assert sum(data["cut"].values()) + data["bounded"] + len(data["plans"]) == data["grid"]["points"]
+    seconds = [plan["seconds"] for plan in data["plans"]]
+    assert len(seconds) == 3
+    assert seconds == sorted(seconds)
+    for plan in data["plans"]:
+        assert plan["verdict"] == "proved"
+        derived = placeproof.model(plan["strategy"], "llama3-8b", recompute=plan["recompute"], b=plan["b"], m=plan["m"])
+        step = derived.time("dgx-h100")
+        assert float(step.seconds) == plan["seconds"]
+        assert max(float(step.price.amount(cost.peak)) for cost in step.d.costs) == plan["peak"]
+        assert plan["peak"] <= plan["room"]
+        assert sum(plan["time"].values()) == pytest.approx(1)
+
+
+def test_pins_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    pins = [
+        "--only",
+        "tp=2,4",
+        "--only",
+        "data=zero1",
+        "--only",
+        "schedule=interleaved:2",
+        "--only",
+        "pp=2",
+        "--forbid",
+        "sp",
+        "--only",
+        "recompute=full",
+    ]
+    data = answered(["--devices", "8", "--top", "2", *pins], capsys)
+    assert data["grid"]["schedule"] == ["interleaved:2"]
+    for plan in data["plans"]:
+        assert plan["degrees"]["tp"] in (2, 4)
+        assert plan["degrees"]["pp"] == 2
+        assert "schedule=interleaved, chunks=2" in plan["strategy"]
+        assert " sp " not in plan["strategy"]
+        assert plan["recompute"] == "full"
+
+
+def test_where_nothing_fits_the_nearest_point_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answered(["--devices", "2", "--reserve", "60GB", *PINS], capsys, code=1)
+    assert data["plans"] == []
+    assert data["least"]["peak"] > data["least"]["room"] == 85520809984 - 60e9
+    assert data["cut"]["does not fit"] > 0
+    derived = placeproof.model(data["least"]["strategy"], "llama3-8b", recompute=data["least"]["recompute"], b=data["least"]["b"], m=1)
+    step = derived.time("dgx-h100")
+    assert max(float(step.price.amount(cost.peak)) for cost in step.d.costs) <= data["least"]["peak"] * 1.0001
+
+
+def test_what_is_not_proved_is_not_listed() -> None:
+    found = placeproof.plan("llama3-8b", "dgx-h100", 2, batch=4, only=["recompute=full", "schedule=1f1b", "b=1"], reserve="1GB")
+    texts = [plan.point.structure for plan in found.plans]
+    refuted = texts[0]
+    again = Search(found.task, found.space).run(10, lambda point: "refuted" if point.structure == refuted else "proved")
+    assert refuted not in [plan.point.structure for plan in again.plans]
+    assert again.cut["refuted, not proved"] >= 1
+    assert sum(again.cut.values()) + again.bounded + len(again.plans) == found.space.size
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--devices", "8", "--only", "shedule=1f1b"], "did you mean `schedule`?"),
+        (["--devices", "8", "--only", "tp=x"], "`x` is no value of `tp`"),
+        (["--devices", "8", "--only", "tp=3"], "no mesh has 8 devices"),
+        (["--devices", "8", "--only", "tp=8", "--only", "pp=8"], "no mesh has 8 devices"),
+        (["--devices", "8", "--only", "tp=8", "--max", "tp=4"], "nothing is left of `tp`"),
+        (["--devices", "8", "--max", "data=zero1"], "degrees and b have one"),
+        (["--devices", "8", "--only", "schedule=zb-v"], "is no value of `schedule`"),
+        (["--devices", "8", "--only", "schedule=1f1b:2"], "is no value of `schedule`"),
+        (["--devices", "8", "--set", "b=1"], "`b` is what a plan chooses"),
+        (["--devices", "8", "--recompute", "full"], "`--recompute` is what a plan chooses"),
+        (["--devices", "8", "--tokens", "4M"], "say how much a step trains on, once"),
+        (["--devices", "8", "--overlap", "some"], "there is no overlap `some`"),
+        ([], "a plan needs `--devices`"),
+    ],
+)
+def test_wrong_questions(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", *SMALL, *arguments]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_tokens_stand_for_sequences(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [
+        "plan",
+        "--model",
+        "llama3-8b",
+        "--cluster",
+        "dgx-h100",
+        "--devices",
+        "2",
+        "--only",
+        "recompute=full",
+        "--only",
+        "data=zero3",
+    ]
+    assert run([*arguments, "--tokens", "100000"]) == 2
+    assert "100,000 tokens are no whole number of sequences of 8,192" in capsys.readouterr().err
+    found = placeproof.plan(
+        "llama3-8b", "dgx-h100", 2, tokens=4 * 8192, only=["recompute=full", "data=zero3", "tp=1", "cp=1", "pp=1"], reserve="1GB"
+    )
+    assert found.task.batch == 4
+    assert all(Fraction(plan.point.b * plan.point.m * plan.point.mesh.replicas) == 4 for plan in found.plans)
