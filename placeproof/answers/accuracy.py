@@ -66,7 +66,7 @@ def accuracy(runs: str | RunSet, without: Collection[str] = (), *, rows: bool = 
         return Accuracy(of=of, without=(), predictions=tuple(Prediction(run=run) for run in of.runs), rows=rows)
     run_by, terms = _without(of, tuple(without))
     once = {_plan(run): run for run in of.runs}  # some were measured twice
-    made = {plan: prediction(derive(run, run_by), _cluster(of), terms) for plan, run in once.items()}
+    made = {plan: prediction(derive(run, _on(run_by, of, run)), _cluster(of, run), terms, fits=of.fits) for plan, run in once.items()}
     predictions = tuple(replace(made[_plan(run)], run=run) for run in of.runs)
     return Accuracy(of=of, without=tuple(without), predictions=predictions, rows=rows)
 
@@ -74,12 +74,12 @@ def accuracy(runs: str | RunSet, without: Collection[str] = (), *, rows: bool = 
 def terms_left_out(runs: str | RunSet) -> TermsLeftOut:
     """How good the times of a set, or of the set of that name, are without each term. Raises InputError where no step was measured."""
     of, derive = named(runs) if isinstance(runs, str) else runs, Derivations()
-    cluster, timed = _cluster(of), [run for run in of.runs if run.steps]
-    if cluster is None or not timed:
+    timed = [run for run in of.runs if run.steps and _cluster(of, run) is not None]
+    if not timed:
         refuse("PP104", f"no step of `{of.name}` was measured", help="take a set of which steps were: `placeproof list runs`")
     run_by, _ = _without(of, ())
-    each = [derive(run, run_by) for run in timed]
-    found = {name: step_accuracy([step_prediction(one, cluster, [name] if name else []) for one in each]) for name in ("", *TERMS)}
+    each = [(derive(run, _on(run_by, of, run)), cluster) for run in timed if (cluster := _cluster(of, run)) is not None]
+    found = {name: step_accuracy([step_prediction(one, cluster, [name] if name else []) for one, cluster in each]) for name in ("", *TERMS)}
     return TermsLeftOut(of=of, accuracies={name: one for name, one in found.items() if one is not None})
 
 
@@ -88,14 +88,22 @@ def _plan(run: MeasuredRun) -> tuple[object, ...]:
     return run.strategy, run.settings, run.run_as, run.stages, *run.steps
 
 
-def _cluster(of: RunSet) -> Cluster | None:
-    return find_cluster(of.cluster) if of.cluster else None
+def _cluster(of: RunSet, run: MeasuredRun) -> Cluster | None:
+    """That of a run's devices."""
+    name = run.run_as.cluster or of.cluster
+    return find_cluster(name) if name else None
+
+
+def _on(run_by: BlockImplementation | None, of: RunSet, run: MeasuredRun) -> BlockImplementation | None:
+    """The implementation on a run's devices."""
+    cluster = _cluster(of, run)
+    return None if run_by is None else run_by.on("" if cluster is None else cluster.device.architecture)
 
 
 def _without(of: RunSet, without: tuple[str, ...]) -> tuple[BlockImplementation | None, tuple[str, ...]]:
     """The implementation of a set, without some of its differences; and the terms among the names."""
     run_by = find(of.implementation) if of.implementation else None
-    timed = bool(of.cluster) and any(run.steps for run in of.runs)
+    timed = any(run.steps and _cluster(of, run) is not None for run in of.runs)
     differences = [one.name for one in run_by.differences] if run_by is not None else []
     known = {*differences, *(TERMS if timed else ())}
     problems = Problems()
@@ -110,27 +118,25 @@ def _without(of: RunSet, without: tuple[str, ...]) -> tuple[BlockImplementation 
     terms = tuple(name for name in without if name not in rest)
     if run_by is None or rest == ("all",):
         return None, terms
-    architecture = find_cluster(of.cluster).device.architecture if of.cluster else ""
-    kept = replace(run_by, differences=tuple(one for one in run_by.differences if one.name not in rest))
-    return kept.on(architecture), terms
+    return replace(run_by, differences=tuple(one for one in run_by.differences if one.name not in rest)), terms
 
 
 def step_prediction(one: DerivedRun, cluster: Cluster, terms: Collection[str] = ()) -> Prediction:
     """How long the steps of a run take on a cluster, without some terms. Raises InputError where they cannot be timed."""
     steps = {m: one.step(m, cluster, terms).seconds for m in one.run.steps}
-    return Prediction(run=one.run, steps=steps, devices=one.devices, samples=one.samples)
+    return Prediction(run=one.run, steps=steps, devices=one.devices, samples=one.samples, tokens=one.tokens)
 
 
-def prediction(one: DerivedRun, cluster: Cluster | None, terms: Collection[str] = ()) -> Prediction:
-    """What is derived for a run: of memory what was measured."""
+def prediction(one: DerivedRun, cluster: Cluster | None, terms: Collection[str] = (), *, fits: bool = False) -> Prediction:
+    """What is derived for a run: of memory what was measured, and whether it ``fits``."""
     made = Prediction(run=one.run) if cluster is None or not one.run.steps else step_prediction(one, cluster, terms)
-    if one.run.tensors is None and one.run.process is None:
+    if one.run.tensors is None and one.run.process is None and not fits:
         return made
     d, values = one.d, {"m": Fraction(min(one.run.steps, default=1)), **one.numbers.values}
     peaks = {cost.stage.name: (peak, cost) for cost in d.costs if (peak := d.value(cost.peak, values)) is not None}
     stage, (peak, cost) = max(peaks.items(), key=lambda item: item[1][0])
     moment = d.peak_moment(cost, values)
-    process = None
-    if cluster is not None and one.run.process is not None:
-        process = process_memory(one.step(int(values["m"]), cluster), cost).usual
-    return replace(made, tensors=peak, process=process, stage=stage, moment="" if moment is None else moment.words)
+    memory = None if cluster is None else process_memory(one.step(int(values["m"]), cluster), cost)
+    process = None if memory is None or one.run.process is None else memory.usual
+    room = memory if fits else None
+    return replace(made, tensors=peak, process=process, room=room, stage=stage, moment="" if moment is None else moment.words)

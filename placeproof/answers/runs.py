@@ -55,6 +55,11 @@ class DerivedRun:
         """Of one micro-batch on all devices."""
         return int(self.numbers.values["b"]) * prod(self._degree(axis) for axis in self.strategy.axes if axis.splits.batch)
 
+    @property
+    def tokens(self) -> int:
+        """Of one micro-batch on all devices."""
+        return self.samples * int(self.d.linked.values["s"])
+
     def _degree(self, axis: Axis) -> int:
         return axis.degree or int(self.numbers.values[degree_symbol(axis.name, only=len(self.strategy.axes) == 1)])
 
@@ -73,9 +78,9 @@ class Derivations:
         shape, told = _shape(strategy)
         numbers = replace(numbers, values={**numbers.values, **told})
         model, rest = sized(subjects.model(run.run_as.model), shape, None, numbers)
-        key = (shape, run.run_as, run.stages, run_by, tuple(model.sizes.items()))
+        key = (shape, replace(run.run_as, cluster=""), run.stages, run_by, tuple(model.sizes.items()))
         if key not in self._known:
-            how = ModelRun(run_by=run_by, recompute=run.run_as.recompute or None, layers=run.stages or None)
+            how = ModelRun(run_by=run_by, recompute=run.run_as.recompute or None, layers=run.stages or None, fp8=bool(run.run_as.fp8))
             self._known[key], _ = derived(model, shape, how, rest)
         return DerivedRun(run=run, strategy=strategy, d=self._known[key], numbers=rest)
 

@@ -20,6 +20,7 @@ from typer.models import OptionInfo
 
 from placeproof.core import files
 from placeproof.core.diagnostics import Problems, refuse, suggestion
+from placeproof.core.stages import stage_layers
 
 if TYPE_CHECKING:
     from placeproof.answers.models import Clock, ModelRun
@@ -351,9 +352,8 @@ def _padding(text: str | None, problems: Problems) -> int | None:
 def _layers(stages: str | None, problems: Problems) -> list[int] | None:
     if stages is None:
         return None
-    runs = [re.fullmatch(r"(0|[1-9][0-9]{0,5})(?:x([1-9][0-9]{0,5}))?", text.strip()) for text in stages.split(",")]
-    if all(runs):
-        return [int(run[1]) for run in runs if run for _ in range(int(run[2] or 1))]
+    if (layers := stage_layers(stages)) is not None:
+        return [*layers]
     problems.add("PP202", f"`--stages {stages}` lists no numbers of layers", help="for example `--stages 7,8x14,7`: 7, fourteen times 8, 7")
     return None
 

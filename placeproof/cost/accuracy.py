@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from statistics import correlation, median
 
+from placeproof.cost.model.process import ProcessMemory
 from placeproof.runs import MeasuredRun, RunAs
 
 #: Plans that are ranked, at least: fewer are a matter of luck.
@@ -19,7 +20,8 @@ class Prediction:
     driver usually shows of the ``process``, and seconds of ``steps`` by their number of micro-batches. None, or nothing, where nobody says
     how it was run, or what is asked for.
 
-    ``devices``: all of them; ``samples``: of one micro-batch on all of them.
+    ``devices``: all of them; ``samples``, ``tokens``: of one micro-batch on all of them. ``room``: what memory a device needs, where it is
+    asked whether it has it.
     """
 
     run: MeasuredRun
@@ -30,6 +32,14 @@ class Prediction:
     moment: str = ""
     devices: int = 0
     samples: int = 0
+    tokens: int = 0
+    room: ProcessMemory | None = None
+
+    @property
+    def rates(self) -> dict[int, tuple[Fraction, Fraction]]:
+        """Tokens a second and device, measured and derived, by the number of micro-batches."""
+        each = {m: Fraction(self.tokens * m, self.devices) for m in self.steps}
+        return {m: (n / self.run.steps[m], n / self.steps[m]) for m, n in each.items()}
 
     @property
     def step_errors(self) -> dict[int, Fraction]:
@@ -64,8 +74,7 @@ class Plans:
     @property
     def rank_correlation(self) -> float:
         """Spearman's; 0 where all are predicted, or were measured, to take equally long."""
-        measured, derived = _ranks(self.measured), _ranks(self.derived)
-        return correlation(measured, derived) if len({*measured}) > 1 and len({*derived}) > 1 else 0.0
+        return _rank_correlation(self.measured, self.derived)
 
     @property
     def regret(self) -> Fraction:
@@ -82,15 +91,37 @@ class Plans:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Tokens a second and device of the steps of a model, or of all, on several kinds of devices: ``measured`` and ``derived``, in the same
+    order."""
+
+    model: str
+    measured: tuple[Fraction, ...]
+    derived: tuple[Fraction, ...]
+
+    @property
+    def rank_correlation(self) -> float:
+        """As :attr:`Plans.rank_correlation`."""
+        return _rank_correlation(self.measured, self.derived)
+
+    @property
+    def error(self) -> Fraction:
+        """The median of their errors, whatever the sign, as a share of what was measured."""
+        return median(abs(said / took - 1) for took, said in zip(self.measured, self.derived, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepAccuracy:
     """How good times are. ``error``, ``bias``, ``worst``: the mean of errors, whatever their sign and with it, and the largest, as shares;
-    ``plans``: groups of at least :data:`FEWEST`, which are ranked."""
+    ``plans``: groups of at least :data:`FEWEST`, which are ranked. ``rates``: where steps are
+    of several kinds of devices, those of each model, and of all, which has no name."""
 
     steps: int
     error: Fraction
     bias: Fraction
     worst: Fraction
     plans: tuple[Plans, ...]
+    rates: tuple[Rates, ...] = ()
 
     @property
     def rank_correlations(self) -> tuple[float, float, float] | None:
@@ -116,20 +147,41 @@ def step_accuracy(predictions: Sequence[Prediction]) -> StepAccuracy | None:
         error=sum(sizes, Fraction(0)) / len(sizes),
         bias=sum(errors, Fraction(0)) / len(errors),
         worst=max(sizes),
-        plans=tuple(plans for plans in _grouped(predictions) if len(plans.measured) >= FEWEST),
+        plans=tuple(_grouped(predictions)),
+        rates=tuple(_rates(predictions)),
     )
 
 
 def _grouped(predictions: Iterable[Prediction]) -> Iterable[Plans]:
     groups: dict[tuple[RunAs, tuple[str, ...], int, int], list[tuple[Fraction, Fraction]]] = {}
+    plans: dict[tuple[RunAs, tuple[str, ...], int, int], set[tuple[str, tuple[str, ...]]]] = {}
     for one in predictions:
         alike = tuple(text for text in one.run.settings if text.partition("=")[0] not in ("b", "m") and not text.startswith("N"))
         for m, seconds in one.steps.items():
             key = (one.run.run_as, tuple(sorted(alike)), one.devices, one.samples * m)
             groups.setdefault(key, []).append((one.run.steps[m], seconds))
+            plans.setdefault(key, set()).add((one.run.strategy, one.run.settings))
     for (run_as, settings, devices, samples), rows in sorted(groups.items(), key=lambda item: (str(item[0][0]), *item[0][1:])):
+        if len(plans[run_as, settings, devices, samples]) < FEWEST:
+            continue
         measured, derived = zip(*rows, strict=True)
         yield Plans(model=run_as.model, settings=settings, devices=devices, samples=samples, measured=measured, derived=derived)
+
+
+def _rates(predictions: Sequence[Prediction]) -> Iterable[Rates]:
+    """Of each model that was run on several kinds of devices, and of all."""
+    timed = [one for one in predictions if one.steps]
+    models = dict.fromkeys(one.run.run_as.model for one in timed)
+    for names in (*([name] for name in models), [*models]):
+        own = [one for one in timed if one.run.run_as.model in names]
+        if len({one.run.run_as.cluster for one in own}) > 1 and (names != [*models] or len(models) > 1):
+            measured, derived = zip(*(pair for one in own for pair in one.rates.values()), strict=True)
+            yield Rates(model=names[0] if len(names) == 1 else "", measured=measured, derived=derived)
+
+
+def _rank_correlation(measured: Sequence[Fraction], derived: Sequence[Fraction]) -> float:
+    ranks = _ranks(measured), _ranks(derived)
+    return correlation(*ranks) if all(len({*own}) > 1 for own in ranks) else 0.0
 
 
 def _ranks(values: Sequence[Fraction]) -> list[float]:

@@ -9,6 +9,7 @@ from typing import Any
 from placeproof.cost.accuracy import FEWEST, Prediction, StepAccuracy, step_accuracy
 from placeproof.cost.model.terms import TERMS
 from placeproof.report.document import Document, Lines, Notes, Section, Table, section
+from placeproof.report.models.time import FITS
 from placeproof.report.units import seconds_text
 from placeproof.runs import UNITS, RunSet
 
@@ -85,11 +86,27 @@ def _steps(of: RunSet, predictions: Sequence[Prediction], settings: Mapping[str,
     found = step_accuracy(predictions)
     if found is None:
         return
-    notes = [f"on {of.cluster}, nothing overlapped; m: micro-batches of a step"] if rows else [f"{found.steps} steps; `--rows` shows them"]
+    judged = [one.room for one in predictions if one.room is not None]
+    notes = [f"{_where(of, predictions)}; m: micro-batches of a step"] if rows else [f"{found.steps} steps; `--rows` shows them"]
     notes.append(_errors(found.error, found.worst))
-    table = Table(list(step_rows(predictions, settings)), (*STEPS[:1], *settings, *STEPS[1:]), range(1, len(settings) + len(STEPS)))
+    if judged:
+        counts = ", ".join(f"{sum(room.fits is fits for room in judged)} {words}" for fits, words in FITS.items())
+        notes.append(f"memory, as all of them ran: {counts}")
+    if of.unsaid:
+        left = ", ".join(f"{what}: {number}" for what, number in of.unsaid.items())
+        notes.append(f"{sum(of.unsaid.values())} more were published that cannot be said: {left}")
+    head = (*STEPS[:1], *settings, *STEPS[1:], *(["memory"] if judged else []))
+    table = Table(list(step_rows(predictions, settings)), head, range(1, len(settings) + len(STEPS)))
     yield section("how long a step takes", *([table] if rows else []), Notes(notes))
     yield from ranked_plans(found)
+    yield from _ranked_rates(found)
+
+
+def _where(of: RunSet, predictions: Sequence[Prediction]) -> str:
+    """On what steps are timed, and what is hidden there."""
+    overlaps = dict.fromkeys(one.run.run_as.overlap for one in predictions if one.steps)
+    hidden = " or ".join("nothing overlapped" if name == "none" else f"overlap {name}" for name in overlaps)
+    return f"on {of.cluster}, {hidden}" if of.cluster else hidden
 
 
 #: Columns of a table of steps; what is set stands behind the first.
@@ -101,7 +118,9 @@ def step_rows(predictions: Sequence[Prediction], settings: Mapping[str, Sequence
     for number, one in enumerate(predictions):
         for m, seconds in one.steps.items():
             own = (values[number] for values in settings.values())
-            yield one.run.strategy, *own, str(m), seconds_text(one.run.steps[m]), seconds_text(seconds), _share(one.step_errors[m])
+            fits = [] if one.room is None else [FITS[one.room.fits]]
+            took = seconds_text(one.run.steps[m]), seconds_text(seconds)
+            yield one.run.strategy, *own, str(m), *took, _share(one.step_errors[m]), *fits
 
 
 def ranked_plans(found: StepAccuracy) -> Iterator[Section]:
@@ -133,6 +152,16 @@ def ranked_plans(found: StepAccuracy) -> Iterator[Section]:
     yield section(title, Table(rows, head, range(len(head))), Notes(notes))
 
 
+def _ranked_rates(found: StepAccuracy) -> Iterator[Section]:
+    """Models on several kinds of devices, by tokens a second and device; nothing where there is one kind."""
+    if not found.rates:
+        return
+    rows = [(one.model or "all", str(len(one.measured)), _share(one.error), f"{one.rank_correlation:.3f}") for one in found.rates]
+    notes = ["of tokens a second and device; error: in the middle, whatever the sign"]
+    title = "how models, devices and plans are ranked"
+    yield section(title, Table(rows, ("model", "steps", "error", "Spearman"), range(1, 4)), Notes(notes))
+
+
 def _errors(mean: Fraction, most: Fraction) -> str:
     return f"errors: {_share(mean)} on average, at most {_share(most)}"
 
@@ -159,7 +188,11 @@ def _shares(one: StepAccuracy) -> tuple[str, ...]:
 
 def _settings(predictions: Sequence[Prediction]) -> dict[str, list[str]]:
     """The sizes in which runs differ, by their symbols."""
-    return _apart([dict(text.split("=", 1) for text in one.run.settings) for one in predictions])
+    names = ("model", "cluster", "fp8")
+    said = [{name: getattr(one.run.run_as, name) for name in names} for one in predictions]
+    told = {name: [one[name] for one in said] for name in names}
+    sizes = _apart([dict(text.split("=", 1) for text in one.run.settings) for one in predictions])
+    return {name: found for name, found in told.items() if len(set(found)) > 1} | sizes
 
 
 def _apart(each: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
@@ -199,6 +232,10 @@ def accuracy_data(one: StepAccuracy) -> dict[str, Any]:
             }
             for plans in one.plans
         ],
+        "rates": [
+            {"model": rates.model or None, "steps": len(rates.measured), "error": rates.error, "rank_correlation": rates.rank_correlation}
+            for rates in one.rates
+        ],
     }
 
 
@@ -232,6 +269,7 @@ def _data(of: RunSet, predictions: Sequence[Prediction], without: Sequence[str])
                 "process": {"measured": one.run.process, "derived": one.process, "error": one.process_error},
                 "tensors": {"measured": one.run.tensors, "derived": one.tensors, "error": one.error},
                 "reserved": one.run.reserved,
+                "fits": None if one.room is None else FITS[one.room.fits],
                 "steps": [
                     {"m": m, "measured": one.run.steps[m], "derived": seconds, "error": one.step_errors[m]}
                     for m, seconds in one.steps.items()

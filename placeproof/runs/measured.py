@@ -9,13 +9,16 @@ from fractions import Fraction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAs:
-    """How a run was run, in the words of ``placeproof derive``; empty where nobody says. ``overlap``: what was hidden behind computing."""
+    """How a run was run, in the words of ``placeproof derive``; empty where nobody says. ``overlap``: what was hidden behind computing;
+    ``cluster``: that of the devices, where it is not that of the set; ``fp8``: `yes` where products with layers' matrices were."""
 
     model: str = ""
     implementation: str = ""
     precision: str = ""
     recompute: str = ""
     overlap: str = "none"
+    cluster: str = ""
+    fp8: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

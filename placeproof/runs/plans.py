@@ -1,8 +1,8 @@
 """Tables of measured steps: text with commas, a step each row. Everything wrong with one is reported at once, with its line and column.
 
 The first row names the columns: ``strategy``, and ``ms`` or ``seconds``, the measured time of a step; words of how it was run (``model``,
-``precision``, ``implementation``, ``recompute``, ``overlap``), where they are not the same for all; ``name``; and symbols that are set,
-such as ``b`` and ``m``.
+``precision``, ``implementation``, ``recompute``, ``overlap``, ``cluster``, ``fp8``), where they are not the same for all; ``name``;
+``stages``, the layers of each, as ``--stages`` takes them; and symbols that are set, such as ``b`` and ``m``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from placeproof.core import files
 from placeproof.core.diagnostics import Diagnostic, Place, Problems, suggestion
+from placeproof.core.stages import stage_layers
 from placeproof.core.symbols import info
 from placeproof.runs.measured import MeasuredRun, RunAs
 
@@ -23,9 +24,9 @@ MANUAL = "docs/how-to/calibrate.md shows such a file"
 #: Columns that hold the time of a step -> how many of them a second has.
 UNITS_OF_TIME = {"ms": 1000, "seconds": 1}
 #: Symbols of a device, which a cluster says.
-_OF_A_CLUSTER = ("eta", "F_peak", "B_mem", "t_k")
+_OF_A_CLUSTER = ("eta", "F_peak", "F_fp8", "B_mem", "t_k")
 #: Columns of words.
-_WORDS = ("model", "precision", "implementation", "recompute", "overlap")
+_WORDS = ("model", "precision", "implementation", "recompute", "overlap", "cluster", "fp8")
 _NUMBER = re.compile(r"(?:[0-9]{1,15}(?:\.[0-9]{0,15})?|\.[0-9]{1,15})(?:[eE][-+]?[0-9]{1,2})?")
 _COUNT = re.compile(r"[1-9][0-9]{0,8}")
 #: Steps of a table, at most: each is derived.
@@ -115,7 +116,7 @@ def _starts(cells: Sequence[str]) -> Iterator[int]:
 
 def _check_columns(head: PlanRow, run_as: RunAs, settings: Sequence[str], problems: Problems) -> None:
     names = list(head.cells)
-    known = ("strategy", "name", *_WORDS, *UNITS_OF_TIME)
+    known = ("strategy", "name", "stages", *_WORDS, *UNITS_OF_TIME)
     if len(names) != len(head.text.split(",")):
         problems.add("PP112", "two columns have the same name", place=head.place(), help="say each thing once")
     said = {text.partition("=")[0] for text in settings}
@@ -156,13 +157,19 @@ def _run(row: PlanRow, run_as: RunAs, settings: Sequence[str], problems: Problem
     for name in ("strategy", *(["model"] if not run_as.model else [])):
         if not cells[name]:
             problems.add("PP113", f"`{name}` is empty", place=row.place(name), help=f"say it; {MANUAL}")
+    if cells.get("fp8", "") not in ("", "yes"):
+        problems.add("PP112", f"`{cells['fp8']}` is not `yes`", place=row.place("fp8"), help="`yes`, or nothing")
+    if (stages := stage_layers(cells["stages"]) if cells.get("stages") else ()) is None:
+        help = "for example 7,8x14,7: 7, fourteen times 8, 7"
+        problems.add("PP112", f"`{cells['stages']}` lists no numbers of layers", place=row.place("stages"), help=help)
     words = {name: cells[name] for name in _WORDS if cells.get(name)}
-    symbols = [f"{n}={cell}" for n, cell in cells.items() if cell and n not in ("strategy", "name", "m", *_WORDS, *UNITS_OF_TIME)]
+    symbols = [f"{n}={cell}" for n, cell in cells.items() if cell and n not in ("strategy", "name", "stages", "m", *_WORDS, *UNITS_OF_TIME)]
     m = int(cells["m"]) if _COUNT.fullmatch(cells.get("m", "")) else 1
     return MeasuredRun(
         name=cells.get("name") or f"line {row.line}",
         strategy=cells["strategy"],
         settings=(*settings, *symbols),
         run_as=replace(run_as, **words),
+        stages=tuple(stages or ()),
         steps={m: took / UNITS_OF_TIME[unit]},
     )

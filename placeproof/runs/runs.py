@@ -5,7 +5,8 @@ No figure of a prediction may be fitted to them. What is predicted is not writte
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache, partial
@@ -29,9 +30,10 @@ UNITS = {"GiB": 2**30, "GB": 10**9}
 class RunSet:
     """Runs of one publication, of one implementation and kind of device; empty where these are not told.
 
-    ``unit``: that of what was measured, a key of :data:`UNITS`. ``within``: the largest error of what is derived for tensors, rounded up; a
-    test holds it, and likewise ``process_within``. 0 where nothing is derived. ``cluster``: that of the devices, for what a driver shows;
-    and how long a step takes there.
+    ``fits``: whether memory is held against what a device has, as all of them ran; ``unsaid``: how many more were published, by what of
+    them cannot be said. ``unit``: that of what was measured, a key of :data:`UNITS`. ``within``: the largest error of what is derived for
+    tensors, rounded up; a test holds it, and likewise ``process_within``. 0 where nothing is derived. ``cluster``: that of the devices, for
+    what a driver shows; and how long a step takes there.
     """
 
     name: str
@@ -44,6 +46,8 @@ class RunSet:
     process_within: Fraction
     cluster: str
     runs: tuple[MeasuredRun, ...]
+    fits: bool = False
+    unsaid: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 @cache
@@ -87,8 +91,11 @@ def _read(table: Table, *, tables: bool) -> RunSet:
         process_within=_share,
         run=lambda table, key: table.rows(key),
         plans=Table.text,
+        overlap=lambda table, key: table.text(key) or "none",
+        fits=Table.flag,
+        unsaid=lambda table, key: (inner := table.table(key)).fields(**dict.fromkeys(inner.data, Table.count)),
     )
-    run_as = RunAs(**{name: said[name] if name == "implementation" else said.pop(name) for name in words})
+    run_as = RunAs(overlap=said.pop("overlap"), **{name: said[name] if name == "implementation" else said.pop(name) for name in words})
     settings, unit, plans = said.pop("settings"), UNITS[said["unit"]], said.pop("plans")
     runs = tuple(_run(row, run_as, settings, unit) for row in said.pop("run"))
     table.problems.raise_if_any()
