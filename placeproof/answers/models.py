@@ -59,17 +59,18 @@ def derived(
 ) -> tuple[ModelDerivation, Numbers]:
     """The derivation for a model of the sizes that the numbers set, and the other numbers.
 
-    ``imported``: the configuration that the strategy is of, which may say what is computed again.
+    ``imported``: the configuration that the strategy is of, which may say what is computed again, and how many layers stages have.
 
     Raises InputError where the model cannot have these sizes, or cannot be run that way.
     """
-    _check_stages(strategy, run.layers)
+    layers = run.layers or next((read.stages for read in imported), None)
+    _check_stages(strategy, layers)
     require_order(strategy, numbers.values)
     model, rest = sized(model, strategy, run.padding, numbers)
     widths = {**WIDTHS, **run.widths}
     _check_implementation(run, model.segments)
     recompute = run.recompute or next((read.recompute for read in imported), None)
-    d = derive_model(model, strategy, recompute=recompute, layers=run.layers, widths=widths, fp8=run.fp8, run_by=run.run_by)
+    d = derive_model(model, strategy, recompute=recompute, layers=layers, widths=widths, fp8=run.fp8, run_by=run.run_by)
     require_names(d, run.widths)
     return d, rest
 

@@ -59,7 +59,8 @@ class Imported:
     ``expression``: the strategy as `placeproof` writes it. ``numbers``: values of symbols. ``precision``: the name of the byte widths
     that it trains with, None where it does not say; ``half``: fp16 or bf16, where it has weights in 16 bits. ``without``: assumptions that
     do not hold of it. ``recompute``: which layers of a model are computed again, in words of
-    :mod:`placeproof.cost.model.recomputation`, where the strategy does not say it.
+    :mod:`placeproof.cost.model.recomputation`, where the strategy does not say it. ``stages``: the layers of each stage of a pipeline,
+    where they are not as many.
     """
 
     system: str
@@ -71,6 +72,7 @@ class Imported:
     numbers: Mapping[str, Fraction] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     recompute: str | None = None
+    stages: tuple[int, ...] | None = None
 
     @property
     def another_step(self) -> tuple[Reading, ...]:

@@ -600,10 +600,85 @@ def test_the_vocabulary_is_filled_up(text: str, vocabulary: int | None) -> None:
     assert read(text).numbers.get("V") == vocabulary
 
 
-def test_uneven_stages_are_read() -> None:
-    text = "--num-layers 23 --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 5"
-    assert read(text).expression == "ddp(dp=2) * pp(pp=4) * clip"
-    assert read("--num-layers 7 --account-for-embedding-in-pipeline-split --pipeline-model-parallel-size 4").of(Role.NOT_MODELLED)
+FOUR = "--pipeline-model-parallel-size 4 "
+UNEVEN = [
+    ("--num-layers 23 --decoder-first-pipeline-num-layers 5", (5, 6, 6, 6), 1),
+    ("--num-layers 20 --decoder-first-pipeline-num-layers 5 --decoder-last-pipeline-num-layers 3", (5, 6, 6, 3), 1),
+    ("--num-layers 7 --account-for-embedding-in-pipeline-split", (1, 2, 2, 2), 1),
+    ("--num-layers 22 --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split", (5, 6, 6, 5), 1),
+    (
+        "--num-layers 22 --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split"
+        " --num-virtual-stages-per-pipeline-rank 2", (2, 3, 3, 3, 3, 3, 3, 2), 2,
+    ),
+    ("--num-layers 32 --decoder-first-pipeline-num-layers 2 --num-virtual-stages-per-pipeline-rank 2", (1, 5, 5, 5, 1, 5, 5, 5), 2),
+    ("--num-layers 10 --pipeline-model-parallel-layout Et*3|(tt|)*3tL", (3, 2, 2, 2, 1), None),
+    ("--num-layers 10 --pipeline-model-parallel-layout Ett|(tt,|)*2tt,t*2,L", (2, 2, 2, 4), 1),
+    ("--num-layers 14 --pipeline-model-parallel-layout E|(tt|)*6t*2|L", (0, 2, 2, 2, 2, 2, 2, 2, 0), None),
+    ("--num-layers 14 --pipeline-model-parallel-layout E|(tt|)*5t*3|tL", (0, 2, 2, 2, 2, 2, 3, 1), 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "stages", "runs"), UNEVEN)
+def test_uneven_stages_are_read(text: str, stages: tuple[int, ...], runs: int | None) -> None:
+    """As megatron/core/transformer/transformer_block.py, get_num_layers_to_build, counts them, by hand; of several runs on a device each.
+    A layout whose stages no number of devices has is refused."""
+    if runs is None:
+        assert any("no multiple of 4 devices" in message for message in problems(FOUR + text))
+        return
+    found = read(f"{FOUR}{text} --micro-batch-size 1 --global-batch-size 16")
+    assert found.stages == stages
+    more = ", schedule=interleaved, chunks=2" if runs == 2 else ""
+    assert found.expression == f"ddp(dp=2) * pp(pp=4, microbatches=8{more}) * clip"
+    assert not [one for one in found.of(Role.NOT_MODELLED) if "stages" in one.note]
+    told = [one for one in found.readings if one.told and ", ".join(map(str, stages)) in one.note]
+    assert [one.role for one in told] == [Role.READ] * len(told) != []
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("--num-layers 9 --pipeline-model-parallel-layout Ett|tt|tt|tL", "it has 7 layers, and the model 9"),
+        ("--num-layers 8 --pipeline-model-parallel-layout Ett|tt|tx|ttL", "its parts are E, t, m, L"),
+        ("--num-layers 8 --pipeline-model-parallel-layout ttE|tt|tt|ttL", "it begins with the embedding"),
+    ],
+)
+def test_a_layout_that_is_none_is_refused(text: str, says: str) -> None:
+    assert any(says in message for message in problems(FOUR + text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--decoder-first-pipeline-num-layers 5",  # of nobody knows how many layers
+        "--num-layers 8 --mtp-num-layers 1 --pipeline-model-parallel-layout Ett|tt|tt|ttmL",
+        "--num-layers 9 --standalone-embedding-stage",
+        "--num-layers 22 --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split"
+        " --num-virtual-stages-per-pipeline-rank 2 --micro-batch-size 1 --global-batch-size 12",  # no groups of four micro-batches
+    ],
+)
+def test_stages_that_are_not_known_are_told(text: str) -> None:
+    try:
+        found = read(FOUR + text)
+    except InputError as refused:  # by a rule of Megatron's
+        assert "each group" in str(refused)
+        return
+    assert found.stages is None
+    assert [one for one in found.of(Role.NOT_MODELLED) if "stages of unequal size" in one.note]
+
+
+def test_uneven_stages_are_counted_with_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run.args"
+    path.write_text(f"{FOUR}--num-layers 32 --decoder-first-pipeline-num-layers 5 --micro-batch-size 1 --global-batch-size 16\n")
+    asked = ["derive", str(path), "--from", "megatron", "--world", "8", "--model", "llama3-8b", "--json"]
+    assert run(asked) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert run(["derive", "ddp(dp=2) * pp(pp=4, microbatches=8) * clip", "--model", "llama3-8b", "--stages", "5,9,9,9", "--json"]) == 0
+    by_hand = json.loads(capsys.readouterr().out)
+    matrices = [[stage["parameters"]["matrix"]["formula"] for stage in one["stages"]] for one in (said, by_hand)]
+    assert matrices[0] == matrices[1]
+    assert matrices[0][0].startswith("5*h*")
+    assert run([*asked, "--stages", "8,8,8,8"]) == 0
+    assert json.loads(capsys.readouterr().out)["stages"] != said["stages"]
 
 
 def test_a_wrong_degree_hides_what_would_follow_from_it() -> None:

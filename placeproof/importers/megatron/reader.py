@@ -13,6 +13,7 @@ from placeproof.importers.fields import Reader
 from placeproof.importers.imported import Imported, Role, clips, expression, over_axes, unless_usual
 from placeproof.importers.meaning import meaning
 from placeproof.importers.megatron.experts import check_split, note_devices, shared
+from placeproof.importers.megatron.stages import LAYOUT, UNEVEN, uneven
 from placeproof.importers.settings import settings
 
 #: What Megatron does unless told otherwise, and what changes a step.
@@ -30,18 +31,9 @@ _SHARDS = "tensor_parallel_num_weight_shards"
 _DEGREES = (*_MODEL_AXES.values(), _SHARDS, "expert_model_parallel_size", "num_distributed_optimizer_instances")
 _SHARDED = {"no_shard": "ddp", "optim": "zero1", "optim_grads": "zero2", "optim_grads_params": "zero3"}
 #: What cuts the layers of a device into runs.
-_WAYS = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "pipeline_model_parallel_layout")
+_WAYS = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", LAYOUT)
 #: Numbers the devices of a stage one after the other.
 _STAGES_FIRST = "use_tp_pp_dp_mapping"
-#: What makes stages of different sizes.
-_UNEVEN = (
-    "pipeline_model_parallel_layout",
-    "decoder_first_pipeline_num_layers",
-    "decoder_last_pipeline_num_layers",
-    "account_for_embedding_in_pipeline_split",
-    "account_for_loss_in_pipeline_split",
-    "standalone_embedding_stage",
-)
 #: Rules that are not about arguments.
 PASSED_OVER = {
     "megatron-04": "it is asked of one numbering of devices, and Megatron makes two: one without ep and one without cp",
@@ -78,6 +70,7 @@ def read(document: Document, world: int | None, problems: Problems, *, core: boo
         numbers=numbers,
         without=_without(known),
         recompute=_recompute(known),
+        stages=known.get("stages"),
     )
 
 
@@ -111,7 +104,9 @@ def _size(known: Known, world: int | None) -> None:
     known.put("m", m)
     known.put("nmb", m if pp > 1 else None, "global_batch_size")
     known.put("vpp_set", interleaved, *_WAYS)
-    known.put("chunks", _chunks(reader, pp, m) if interleaved and pp > 1 else 1)
+    layout = reader.get(LAYOUT) is not None
+    known.put("chunks", _chunks(reader, pp, m) if (interleaved or layout) and pp > 1 else 1)
+    known.put("stages", _stages(known, pp))
     levels = [str(level) for level in reader.get("hierarchical_context_parallel_sizes") or ()]
     known.put("hcp", tuple(int(n) if n.isdecimal() else 0 for n in levels) or None, "hierarchical_context_parallel_sizes")
     exchanges = reader.get("cp_comm_type") or ["p2p"]
@@ -170,11 +165,25 @@ def _vocabulary(reader: Reader) -> int | None:
     return int(min(sizes))
 
 
+def _stages(known: Known, pp: int) -> tuple[int, ...] | None:
+    """The layers of each stage, where they are not as many and the strategy has as many stages."""
+    reader = known.reader
+    found = uneven(reader, pp)
+    if found is None or len(found) != pp * known["chunks"]:
+        return None
+    for name in (name for name in UNEVEN if reader.said(name)):
+        each = ", ".join(map(str, found))
+        reader.note(name, f"layers of the stages: {each}; counted with a model, and as equally many without", Role.READ, told=True)
+    return found
+
+
 def _chunks(reader: Reader, pp: int, m: int | None) -> int:
-    """Runs of layers on a device; 1 where stages are uneven, or where micro-batches do not go round in groups of pp."""
+    """Runs of layers on a device; 1 where stages are uneven and not known, or where micro-batches do not go round in groups of pp."""
     group = reader.get("microbatch_group_size_per_virtual_pipeline_stage") or pp
-    if group != pp or (m is not None and m % pp) or any(reader.get(name) for name in _UNEVEN):
+    if group != pp or (m is not None and m % pp):
         return 1
+    if any(reader.get(name) for name in UNEVEN):
+        return len(uneven(reader, pp) or (0,) * pp) // pp
     by_layers, by_stages, _ = map(reader.get, _WAYS)
     if by_stages is not None:
         return int(by_stages)
