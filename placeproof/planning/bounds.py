@@ -40,8 +40,8 @@ class StageKind:
 
 def stage_kinds(states: States, stages: int) -> tuple[StageKind, ...]:
     """The stages of a pipeline of so many, in order."""
-    costs = states.d.costs
-    values = {**{name: float(n) for name, n in states.d.values.items()}, "N_pp": float(stages)}
+    costs = states.costs
+    values = {**{name: float(n) for name, n in states.linked.values.items()}, "N_pp": float(stages)}
     ranges = [(0, 0)] if len(costs) == 1 else [(0, 0), (1, stages - 2), (stages - 1, stages - 1)]
     if len(costs) == stages:
         ranges = [(i, i) for i in range(stages)]
@@ -55,7 +55,8 @@ def stage_kinds(states: States, stages: int) -> tuple[StageKind, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class StageAmounts:
-    """What the blocks of a stage take for one micro-batch, all of its parts together; ``inner``: kept by its layers alone."""
+    """What the blocks of a stage take for one micro-batch, all of its parts together; ``inner``: kept by its layers alone, ``behind``: by
+    what is behind them."""
 
     computing: tuple[Array, Array, Array, Array]
     inside: tuple[Array, Array]
@@ -64,6 +65,7 @@ class StageAmounts:
     late: Array
     inner: Array
     inner_late: Array
+    behind: Array
     working: Array
 
 
@@ -71,6 +73,8 @@ def stage_amounts(kind: StageKind, parts: Mapping[str, PartAmounts], repeated: f
     """The parts of a stage together."""
     own = [(parts[name], n) for name, n in kind.times.items()]
     inner = [(parts[name], n) for name, n in kind.times.items() if name in repeated]
+
+    last = max((i for i, name in enumerate(kind.times) if name in repeated), default=-1)
 
     def of(field: str, index: int) -> Array:
         return sum(n * getattr(part, field)[index] for part, n in own)
@@ -83,15 +87,16 @@ def stage_amounts(kind: StageKind, parts: Mapping[str, PartAmounts], repeated: f
         late=sum(n * part.late for part, n in own),
         inner=sum(n * part.kept for part, n in inner),
         inner_late=sum(n * part.late for part, n in inner),
+        behind=sum(n * part.kept for part, n in own[last + 1 :]),
         working=reduce(np.maximum, [part.working for part, _ in own], 0.0),
     )
 
 
 def message_seconds(states: States, task: Task, points: Points, groups: GroupTimes) -> Array:
     """Seconds of a message between stages, 0 without any."""
-    values = points.beside(states.d.values, task.rates.values)
+    values = points.beside(states.linked.values, task.rates.values)
     price, longest = FloatPrice(task.rates), np.zeros(len(points))
-    for sent in (s for cost in states.d.costs for s in cost.sent if s.kind == "send"):
+    for sent in states.messages:
         seconds = groups.seconds("send", sent.axes, evaluate(sent.size / sent.calls, values))
         longest = np.maximum(longest, seconds + price.launch(seconds > 0) if price.by_kernels else seconds)
     return longest
@@ -146,7 +151,9 @@ def bounds(
         exchanged = {"inside": of_blocks.inside, "data": of_states.data, "once": of_states.once}
         started = of_blocks.launches if launches else None
         times.append(together(of_blocks.computing, started, exchanged, of_states.update, send, np.maximum, task.overlap))
-        in_passes = activations(flow, kind, of_blocks, stages, points.m) + of_states.transient + of_blocks.working
+        # what is behind the layers is gone when a layer is computed again, where a device has one stage
+        again = of_blocks.working if flow.chunks > 1 else np.maximum(0.0, of_blocks.working - of_blocks.behind)
+        in_passes = activations(flow, kind, of_blocks, stages, points.m) + of_states.transient + again
         beyond = np.maximum(beyond, of_states.held + np.maximum(in_passes, of_states.updating))
     seconds = passes(flow, kinds, times, stages, points.m, send) + reduce(np.maximum, [t.tail for t in times])
     return Bounds(seconds=np.broadcast_to(seconds, (len(points),)), beyond=beyond - room)

@@ -3,8 +3,7 @@ be."""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
@@ -56,12 +55,39 @@ class Plan:
         return self.peak <= self.room
 
 
-class Candidate(NamedTuple):
-    """A point whose step takes no less than ``seconds``."""
+class Bounded(NamedTuple):
+    """Rows of some points that have an option: their steps take no less than ``seconds``."""
 
-    seconds: float
-    number: int
-    point: Point
+    seconds: Array
+    rows: Array
+    points: Points
+    option: Option
+
+
+class Queue:
+    """Points by the least seconds of their steps."""
+
+    def __init__(self, pool: Sequence[Bounded]) -> None:
+        self._pool, self._next = pool, 0
+        self._seconds = np.concatenate([one.seconds for one in pool]) if pool else np.zeros(0)
+        self._starts = np.cumsum([0, *(len(one.rows) for one in pool)])
+        self._order = np.argsort(self._seconds, kind="stable")
+
+    def __len__(self) -> int:
+        return len(self._order) - self._next
+
+    @property
+    def least(self) -> float:
+        """Seconds of the next point, at least."""
+        return float(self._seconds[self._order[self._next]])
+
+    def pop(self) -> Point:
+        """The next point."""
+        number = self._order[self._next]
+        self._next += 1
+        of = int(np.searchsorted(self._starts, number, side="right")) - 1
+        one = self._pool[of]
+        return _point(one.points, int(one.rows[number - self._starts[of]]), one.option)
 
 
 @dataclass(kw_only=True)
@@ -83,23 +109,21 @@ class Search:
     def __init__(self, task: Task, space: Space) -> None:
         self.task, self.space = task, space
         self.cut: dict[str, int] = {}
-        self.pool: list[tuple[Array, Array, Points, Option]] = []
+        self.pool: list[Bounded] = []
         self.nearest: list[tuple[float, Point]] = []
         self._segments: dict[tuple[tuple[bool, str, str], tuple[bool, ...]], tuple[DeviceSegment, ...]] = {}
         self._blocks: dict[tuple[bool, str, str], Blocks] = {}
-        self._states: dict[tuple[str, bool, str, int | None, bool], States] = {}
+        self._states: dict[tuple[str, bool, int | None, bool], States] = {}
 
     def run(self, count: int, verdict: Callable[[Point], str] | None = None) -> Outcome:
         """The best points, so many at most. ``verdict``: whether one trains what one device trains; those that are not `proved` are cut."""
         self.bound()
-        outcome, queue = Outcome(cut=self.cut), self._candidates()
-        total = len(queue)
-        heapq.heapify(queue)
+        outcome, queue = Outcome(cut=self.cut), Queue(self.pool)
         while queue or outcome.plans:
             last = outcome.plans[count - 1].seconds if len(outcome.plans) >= count else None
-            if queue and (last is None or queue[0].seconds <= float(last) * (1 + ROUNDING)):
+            if queue and (last is None or queue.least <= float(last) * (1 + ROUNDING)):
                 outcome.asked += 1
-                self._ask(heapq.heappop(queue).point, outcome)
+                self._ask(queue.pop(), outcome)
                 continue
             words = [verdict(plan.point) if verdict is not None else "proved" for plan in outcome.plans[:count]]
             for word in words:
@@ -110,7 +134,7 @@ class Search:
             outcome.plans = [*kept, *outcome.plans[count:]]
         if not outcome.plans and self.nearest:
             outcome.least = self._least()
-        outcome.bounded = total - outcome.asked + max(0, len(outcome.plans) - count)
+        outcome.bounded = len(queue) + max(0, len(outcome.plans) - count)
         del outcome.plans[count:]
         return outcome
 
@@ -133,13 +157,6 @@ class Search:
         plan = exact(self.task, point, self._segments.get(key))
         self._segments[key] = plan.step.d.parts
         return plan
-
-    def _candidates(self) -> list[Candidate]:
-        found: list[Candidate] = []
-        for seconds, rows, points, option in self.pool:
-            for second, row in zip(seconds, rows, strict=True):
-                found.append(Candidate(float(second), len(found), _point(points, row, option)))
-        return found
 
     def _least(self) -> Plan | None:
         """Of the points nearest to fitting, the one that is exactly so."""
@@ -254,7 +271,7 @@ class Search:
         states = self._derived(stages, option, blocks)
         kinds = stage_kinds(states, stages)
         groups = GroupTimes(self.task, points)
-        held = [states.amounts(states.d.costs[kind.number], points, groups) for kind in kinds]
+        held = [states.amounts(kind.number, points, groups) for kind in kinds]
         repeated = frozenset(part.name for part in blocks.segments if part.repeats)
         amounts = [stage_amounts(kind, parts, repeated) for kind in kinds]
         send = message_seconds(states, self.task, points, groups)
@@ -285,7 +302,7 @@ class Search:
         self.nearest = sorted([*self.nearest, (float(own.beyond[nearest]), _point(points, nearest, chosen))], key=lambda n: n[0])[:NEAREST]
         rows = rows[fits]
         if len(rows):
-            self.pool.append((own.seconds[rows], rows, points, chosen))
+            self.pool.append(Bounded(own.seconds[rows], rows, points, chosen))
 
     def _room(
         self, points: Points, kinds: tuple[StageKind, ...], parts: Mapping[str, PartAmounts], held: list[StateAmounts], stages: int
@@ -301,7 +318,7 @@ class Search:
 
     def _derived(self, stages: int, option: Option, blocks: Blocks) -> States:
         several = sum(part.repeats for part in blocks.segments) > 1
-        key = (option.data, option.sp, option.recompute, stages if several else None, stages > 1)
+        key = (option.data, option.sp, stages if several else None, stages > 1)
         if key not in self._states:
             axes = [a for a in self.space.axes if a != "pp" or stages > 1]
             of_any = Option(data=option.data, sp=option.sp, attention="ring", recompute=option.recompute, flow=Flow(schedule="1f1b"))

@@ -14,10 +14,13 @@ import numpy as np
 
 from placeproof.clusters import Group, ends
 from placeproof.collectives.time import TIMED_AS
-from placeproof.cost.model.derivation import StageCost, derive_linked, sizing
+from placeproof.cost.model.derivation import laid_out, sizing, state_costs
 from placeproof.cost.model.parts import DeviceSegment, Sizing, parts
 from placeproof.cost.model.recomputation import chosen, of_layers
+from placeproof.cost.model.running import running
+from placeproof.cost.model.step import StepCosts
 from placeproof.cost.model.time import Rates, exchange_kind, seconds_of_kernels, updated
+from placeproof.cost.model.traffic import sent_between
 from placeproof.planning.arrays import Array, ExchangeTime, evaluate
 from placeproof.planning.space import AXES, Option, strategy_text
 from placeproof.planning.task import Task
@@ -225,20 +228,31 @@ class StateAmounts:
 
 
 class States:
-    """What data parallelism makes of a model's parameters under options: one derivation, in which degrees are open."""
+    """What data parallelism makes of a model's parameters under options: one derivation, in which degrees are open.
+
+    ``costs``: of each stage; ``beside``: bytes that an implementation has there all the time; ``messages``: exchanges between stages, where
+    there are several.
+    """
 
     def __init__(self, task: Task, option: Option, axes: Sequence[str], blocks: Blocks, stages: int | None) -> None:
         strategy = parse_strategy(strategy_text(None, option, axes))
-        words = chosen(strategy, option.recompute)
-        linked = link(task.model, of_layers(strategy, words), recompute=words)
+        linked = link(task.model, strategy)
         linked = linked if stages is None else linked.with_degrees({"pp": stages})
-        self.task = task
-        self.d = derive_linked(linked, widths=task.widths, fp8=task.fp8, run_by=task.run_by, segments=blocks.segments)
+        step, at = StepCosts(linked), sizing(linked, task.widths, task.fp8)
+        flow, own = laid_out(linked, blocks.segments, at)
+        layer = next((part for part in blocks.segments if part.repeats), None)
+        run_by = None if task.run_by is None else task.run_by.on(task.cluster.device.architecture)
+        self.task, self.linked, self.batches = task, linked, flow.batches
+        self.costs = tuple(state_costs(stage, step, at, linked) for stage in own)
+        self.beside = tuple(
+            0 if run_by is None else running(c.stage, at, run_by, False, linked.values, c.states["optimizer"]).beside for c in self.costs
+        )
+        self.messages = tuple(sent for stage in own for sent in sent_between(stage, at, flow.batches, flow.hops(stage), linked, layer))
 
-    def amounts(self, cost: StageCost, points: Points, groups: GroupTimes) -> StateAmounts:
+    def amounts(self, number: int, points: Points, groups: GroupTimes) -> StateAmounts:
         """What a stage has at some points."""
-        rates = self.task.rates
-        values = points.beside(self.d.values, rates.values)
+        rates, cost = self.task.rates, self.costs[number]
+        values = points.beside(self.linked.values, rates.values)
         memo: dict[Any, Array] = {}
 
         def at(expr: Any) -> Array:
@@ -248,15 +262,14 @@ class States:
         sums: dict[str, list[Array]] = {kind: [0.0, 0.0] for kind in ("data", "once", "update")}
         axes = set()
         for sent in cost.sent:
-            if sent.kind == "send" or (kind := exchange_kind(sent)) == "inside":
-                continue
+            kind = exchange_kind(sent)
             seconds, calls = groups.seconds(sent.kind, sent.axes, at(sent.size / sent.calls), sent.pair), at(sent.calls)
             launched = price.launch(seconds > 0) if rates.by_kernels else 0.0
-            often = at(sent.times / (1 if kind in ("once", "update") else self.d.batches))
+            often = at(sent.times / (1 if kind in ("once", "update") else self.batches))
             sums[kind][sent.phase == "backward"] = sums[kind][sent.phase == "backward"] + (seconds + launched) * calls * often
             axes.add(sent.axes)
         return StateAmounts(
-            held=at(cost.model_states + cost.beside),
+            held=at(sum(cost.states.values()) + self.beside[number]),
             transient=at(cost.transient),
             updating=at(cost.updating),
             update=price.memory(at(updated(cost))) + price.compute(at(cost.iterated)) + sums["update"][0],

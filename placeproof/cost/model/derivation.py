@@ -75,6 +75,21 @@ class RunCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StateCost:
+    """Of what a device of one stage has, what the step makes of its parameters: fields of :class:`StageCost` that have the same names, but
+    for what an implementation has in the update besides, and what blocks send."""
+
+    stage: Stage
+    parameters: Mapping[str, sympy.Expr]
+    states: Mapping[str, sympy.Expr]
+    transient: sympy.Expr
+    updating: sympy.Expr
+    offloaded: sympy.Expr
+    sent: tuple[Transfer, ...]
+    iterated: sympy.Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageCost:
     """What a device of one stage has, in bytes; ``parameters`` are numbers of elements by group.
 
@@ -278,16 +293,8 @@ def derive_linked(
     words("+".join(linked.recompute))
     step, at = StepCosts(linked), sizing(linked, widths, fp8)
     segments = parts(linked, run_by) if segments is None else segments
-    depth = None if linked.stages is None else at.degrees[linked.stages.name]
-    flow = PipelineFlow(linked=linked, depth=depth)
-    searched = flow.schedule.search is not None
-    times = {s.name: s.times.at({n: symbol(n) for n in s.times.names}) for s in linked.stack}
-    in_order = depth is None and extent(linked.recompute) is not None and sum(s.repeats for s in segments) > 1
-    if isinstance(depth, int) or in_order:  # stages are told one by one, or layers
-        times |= {s.name: s.times.at(linked.values) for s in linked.stack if set(s.times.names) <= set(linked.values)}
-    stages = flow.stages(segments, times, linked.layers)
-    require_something(stages)
-    flow = replace(flow, profile=_profile(stages, at, linked.values)) if searched else flow
+    flow, stages = laid_out(linked, segments, at)
+    flow = replace(flow, profile=_profile(stages, at, linked.values)) if flow.schedule.search is not None else flow
     layer = next((p for p in segments if p.repeats), None)
     values = {name: Fraction(n) for name, n in linked.values.items()}
     return ModelDerivation(
@@ -305,6 +312,19 @@ def derive_linked(
         step=step,
         run_by=run_by,
     )
+
+
+def laid_out(linked: Linked, segments: Sequence[DeviceSegment], at: Sizing) -> tuple[PipelineFlow, tuple[Stage, ...]]:
+    """How micro-batches flow, and what each device has. Raises InputError for stages that cannot be."""
+    depth = None if linked.stages is None else at.degrees[linked.stages.name]
+    flow = PipelineFlow(linked=linked, depth=depth)
+    times = {s.name: s.times.at({n: symbol(n) for n in s.times.names}) for s in linked.stack}
+    in_order = depth is None and extent(linked.recompute) is not None and sum(s.repeats for s in segments) > 1
+    if isinstance(depth, int) or in_order:  # stages are told one by one, or layers
+        times |= {s.name: s.times.at(linked.values) for s in linked.stack if set(s.times.names) <= set(linked.values)}
+    stages = flow.stages(segments, times, linked.layers)
+    require_something(stages)
+    return flow, stages
 
 
 def _profile(stages: Sequence[Stage], at: Sizing, values: Mapping[str, int]) -> Profile | None:
@@ -338,21 +358,17 @@ def _cost(
     stage: Stage, step: StepCosts, at: Sizing, flow: PipelineFlow, layer: DeviceSegment | None, run_by: BlockImplementation | None
 ) -> StageCost:
     """``layer``: one whose input goes along the pipeline."""
-    import sympy
 
     linked = flow.linked
-    counted = _parameters(stage, at)
-    shares = [ParameterShare(costs, counted, stage, at, linked) for costs in step.at(stage)]
-    states = {state: sympy.Add(*(s.of(s.costs.memory[state]) for s in shares)) for state in MODEL_STATES}
-    offloaded = sympy.Add(*(s.of(s.costs.memory["host"]) for s in shares))
+    own = state_costs(stage, step, at, linked)
     runs = tuple(_run(run, at) for run in stage.runs.values() or [stage])
     at_once = flow.at_once(stage, [runs.index(run) for run in runs])
     put_off = any(late != 0 for moment in at_once for _, late in moment)
-    beyond = running(stage, at, run_by, put_off, linked.values, states["optimizer"])
+    beyond = running(stage, at, run_by, put_off, linked.values, own.states["optimizer"])
     return StageCost(
         stage=stage,
-        parameters=counted,
-        states=states,
+        parameters=own.parameters,
+        states=own.states,
         held=tuple(_held(stage, at)),
         runs=runs,
         at_once=at_once,
@@ -360,14 +376,32 @@ def _cost(
         beyond=beyond.beyond,
         moments=beyond.moments,
         beside=beyond.beside,
-        transient=passing(shares, "transient"),
-        updating=passing(shares, "update") + beyond.updating,
-        offloaded=offloaded,
+        transient=own.transient,
+        updating=own.updating + beyond.updating,
+        offloaded=own.offloaded,
         sent=(
             *sent_of_activations(stage, at, flow.batches, flow.hops(stage), linked, layer),
-            *synchronised(stage, shares, linked),
+            *own.sent,
         ),
         flops=flops(stage, at),
+        iterated=own.iterated,
+    )
+
+
+def state_costs(stage: Stage, step: StepCosts, at: Sizing, linked: Linked) -> StateCost:
+    """What the step makes of a stage's parameters, whatever its blocks keep."""
+    import sympy
+
+    counted = _parameters(stage, at)
+    shares = [ParameterShare(costs, counted, stage, at, linked) for costs in step.at(stage)]
+    return StateCost(
+        stage=stage,
+        parameters=counted,
+        states={state: sympy.Add(*(s.of(s.costs.memory[state]) for s in shares)) for state in MODEL_STATES},
+        transient=passing(shares, "transient"),
+        updating=passing(shares, "update"),
+        offloaded=sympy.Add(*(s.of(s.costs.memory["host"]) for s in shares)),
+        sent=tuple(synchronised(stage, shares, linked)),
         iterated=iterated(stage, step, at),
     )
 

@@ -24,7 +24,16 @@ from placeproof.core.diagnostics import Problems, refuse, suggestion
 from placeproof.core.symbols import info, symbol
 from placeproof.cost.blocks.flops import Work
 from placeproof.cost.blocks.tensors import Amount
-from placeproof.cost.model.derivation import ModelDerivation, StageCost, derive_linked, flops, narrow_flops, run_costs, stage_kernels
+from placeproof.cost.model.derivation import (
+    ModelDerivation,
+    StageCost,
+    StateCost,
+    derive_linked,
+    flops,
+    narrow_flops,
+    run_costs,
+    stage_kernels,
+)
 from placeproof.cost.model.prices import Exact, Price, Symbols, layout
 from placeproof.cost.model.running import owned
 from placeproof.cost.model.terms import require_terms
@@ -258,7 +267,7 @@ def _nothing(amount: Amount) -> bool:
     return not hasattr(amount, "__array__") and bool(amount == 0)
 
 
-def updated(cost: StageCost) -> Amount:
+def updated(cost: StageCost | StateCost) -> Amount:
     """Bytes that the update reads and writes: gradients, optimizer state twice, parameters twice, of the part that a device updates.
 
     That part is what it holds optimizer state for; nothing where the optimizer is on the host.

@@ -255,9 +255,14 @@ def sent_of_activations(
                     times=sympy.sympify(times * each * batches),
                 )
             )
-    if linked.pipeline is not None and layer is not None:
-        sent += _between(layer, at, batches, hops, linked)
-    return sent
+    return [*sent, *sent_between(stage, at, batches, hops, linked, layer)]
+
+
+def sent_between(
+    stage: Stage, at: Sizing, batches: Amount, hops: tuple[Amount, Amount], linked: Linked, layer: DeviceSegment | None
+) -> tuple[Transfer, ...]:
+    """Messages of a stage to others alone: as of :func:`sent_of_activations`."""
+    return () if linked.pipeline is None or layer is None else tuple(_between(layer, at, batches, hops, linked))
 
 
 def synchronised(stage: Stage, shares: Sequence[ParameterShare], linked: Linked) -> Iterator[Transfer]:
