@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pipe_tables import code, plain, table, value
 
 from placeproof import implementations
 from placeproof.cost.exact.options import OPTIONS
 from placeproof.implementations import BlockImplementation, find
+from placeproof.implementations.modules import Module, Operation
 from placeproof.profiles.profile import Implementation, Profile, names, profile
 
 
@@ -25,7 +28,15 @@ def _of_blocks(one: BlockImplementation) -> str:
     granted = "".join(f"- {plain(text)}\n" for text in one.assumes)
     described = ", ".join(map(code, one.describes))
     table_ = table(["difference", "is", "source"], rows)
-    return f"### {one.title}: `{one.name}`\n\nOf {described}. Source: {plain(one.source)}.\n\n{table_}\nTaken for granted:\n\n{granted}"
+    ran = f"\n{_ran('module', one.modules)}\n{_ran('operation', one.operations)}" if one.modules else ""
+    return (
+        f"### {one.title}: `{one.name}`\n\nOf {described}. Source: {plain(one.source)}.\n\n{table_}\nTaken for granted:\n\n{granted}{ran}"
+    )
+
+
+def _ran(noun: str, every: Mapping[str, Module] | Mapping[str, Operation]) -> str:
+    """Modules, or operations, with their sources."""
+    return table([noun, "source"], [(code(name), plain(one.source)) for name, one in every.items()])
 
 
 def _profile(name: str) -> str:

@@ -70,7 +70,8 @@ def derived(
     widths = {**WIDTHS, **run.widths}
     _check_implementation(run, model.segments)
     recompute = run.recompute or next((read.recompute for read in imported), None)
-    d = derive_model(model, strategy, recompute=recompute, layers=layers, widths=widths, fp8=run.fp8, run_by=run.run_by)
+    run_by = None if run.run_by is None else run.run_by.knowing(numbers.values)
+    d = derive_model(model, strategy, recompute=recompute, layers=layers, widths=widths, fp8=run.fp8, run_by=run_by)
     require_names(d, run.widths)
     return d, rest
 
@@ -91,11 +92,11 @@ def _check_implementation(run: ModelRun, own: Sequence[Segment]) -> None:
         run.run_by.require_known({name: partial(_names, program) for name, program in known.items()})
 
 
-def _names(program: Callable[[], Program]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of a block's values, and of its weights."""
+def _names(program: Callable[[], Program]) -> dict[str, tuple[str, ...]]:
+    """The names of a block's values, of the tensors of its header, and of its weights."""
+    given = tuple(t.name for t in program().tensors)
     made = (target.name for stmt in program().body if isinstance(stmt, Assign) for target in stmt.targets)
-    every = dict.fromkeys((*(t.name for t in program().tensors), *made))
-    return tuple(every), tuple(t.name for t in weights(program()))
+    return {"value": tuple(dict.fromkeys((*given, *made))), "tensor": given, "weight": tuple(t.name for t in weights(program()))}
 
 
 def sized(model: Model, strategy: Strategy, padding: int | None, numbers: Numbers) -> tuple[Model, Numbers]:

@@ -110,6 +110,9 @@ def question(
             problems.add("PP202", f"{tokens:,} tokens are no whole number of sequences of {length:,}", help=help)
     if batch is not None and not 1 <= batch <= MOST_BATCH:
         problems.add("PP202", f"{batch:,} sequences are no batch", help=f"from 1 to {MOST_BATCH:,}")
+    if run.run_by is not None and run.run_by.modules:
+        message = f"`{run.run_by.name}` runs modules of one device, and plans split their tensors"
+        problems.add("PP310", message, help="another implementation, or none")
     if not 1 <= devices <= 1 << 20:
         problems.add("PP202", f"{devices:,} devices cannot be planned for", help=f"from 1 to {1 << 20:,}")
     joined = clock.cluster.levels[-1].joins

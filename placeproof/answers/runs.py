@@ -78,7 +78,8 @@ class Derivations:
         shape, told = _shape(strategy)
         numbers = replace(numbers, values={**numbers.values, **told})
         model, rest = sized(subjects.model(run.run_as.model), shape, None, numbers)
-        key = (shape, replace(run.run_as, cluster=""), run.stages, run_by, tuple(model.sizes.items()))
+        known = tuple(rest.values.items()) if run_by is not None and run_by.modules else ()
+        key = (shape, replace(run.run_as, cluster=""), run.stages, run_by, tuple(model.sizes.items()), known)
         if key not in self._known:
             how = ModelRun(run_by=run_by, recompute=run.run_as.recompute or None, layers=run.stages or None, fp8=bool(run.run_as.fp8))
             self._known[key], _ = derived(model, shape, how, rest)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
 from placeproof.core import files
 from placeproof.core.diagnostics import Place, Problems, suggestion, unknown_name
 from placeproof.core.tables import FileKind, Table
+from placeproof.implementations.modules import Module, Operation, modules, operations
 
 _FOLDER = Path(__file__).parent
 _KIND = FileKind(noun="an implementation of blocks", manual="see docs/reference/implementations.md")
@@ -29,8 +31,9 @@ class Difference:
     value are one. ``keeps_output``: whether a layer that is computed again whole has its output, and the gradient by it, until its backward
     is over. ``flat_gradients``: whether the gradients that a device updates are copied into one tensor, as wide; ``bucket``: elements
     of gradients that are copied into one tensor to be reduced. ``widened_gradients``: whether the update makes gradients in fp32 of its
-    own. ``workspace``: bytes that lie beside all the time, by the architecture of a
-    device, ``other`` for any other one.
+    own. ``second_gradients``: whether the gradient of a weight that a stage has twice is a tensor of its own, the second time.
+    ``in_place``: whether a gradient is added to one that waits, and both do not make a third one. ``workspace``: bytes that lie beside all
+    the time, by the architecture of a device, ``other`` for any other one.
     """
 
     name: str
@@ -44,16 +47,18 @@ class Difference:
     flat_gradients: bool = False
     bucket: int = 0
     widened_gradients: bool = False
+    second_gradients: bool = False
+    in_place: bool = False
     workspace: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mention:
-    """Where a file speaks of a block, or of a ``value`` of it, which has to be a ``weight``."""
+    """Where a file speaks of a block, or of a ``value`` of it; ``kind``: what that has to be, a key of what a block says of its names."""
 
     block: str
     value: str | None = None
-    weight: bool = False
+    kind: str = "value"
     place: Place | None = None
 
 
@@ -61,7 +66,7 @@ class Mention:
 class BlockImplementation:
     """How a framework runs blocks. ``describes``: the blocks that it says everything of; others are run as their programs say.
     ``architecture``: of the device that they run on, ``other`` for the newest. ``mentions``: what a user's file speaks
-    of."""
+    of. ``operations``, ``modules``: where blocks are run as modules of an eager framework. ``known``: numbers that it is run with."""
 
     name: str
     title: str
@@ -71,11 +76,14 @@ class BlockImplementation:
     differences: tuple[Difference, ...] = ()
     architecture: str = "other"
     mentions: tuple[Mention, ...] = field(default=(), compare=False)
+    operations: Mapping[str, Operation] = field(default_factory=dict, hash=False)
+    modules: Mapping[str, Module] = field(default_factory=dict, hash=False)
+    known: Mapping[str, Fraction] = field(default_factory=dict, hash=False)
 
-    def require_known(self, blocks: Mapping[str, Callable[[], tuple[Collection[str], Collection[str]]]]) -> None:
+    def require_known(self, blocks: Mapping[str, Callable[[], Mapping[str, Collection[str]]]]) -> None:
         """Raise InputError with everything that the file speaks of and that there is not.
 
-        ``blocks``: the names of all blocks, each with what says the names of its values, and of those of them that are weights.
+        ``blocks``: the names of all blocks, each with what says the names of each ``value``, ``tensor`` of its header, and ``weight``.
         """
         problems = Problems()
         for one in self.mentions:
@@ -83,17 +91,20 @@ class BlockImplementation:
                 help = suggestion(one.block, blocks) or "`placeproof list model-blocks` shows those of all models"
                 problems.add("PP111", f"there is no block `{one.block}`", place=one.place, help=help)
             elif one.value == "":
-                help = f"write `{one.block}.NAME`, a name of {', '.join(blocks[one.block]()[one.weight])}"
+                help = f"write `{one.block}.NAME`, a name of {', '.join(blocks[one.block]()[one.kind])}"
                 problems.add("PP111", f"`{one.block}` is a block, and a value of it is meant", place=one.place, help=help)
-            elif one.value is not None and one.value not in (known := blocks[one.block]()[one.weight]):
-                what = "weight" if one.weight else "value"
+            elif one.value is not None and one.value not in (known := blocks[one.block]()[one.kind]):
                 help = suggestion(one.value, known) or f"it has {', '.join(known)}"
-                problems.add("PP111", f"block `{one.block}` has no {what} `{one.value}`", place=one.place, help=help)
+                problems.add("PP111", f"block `{one.block}` has no {one.kind} `{one.value}`", place=one.place, help=help)
         problems.raise_if_any()
 
     def on(self, architecture: str) -> BlockImplementation:
         """The same on a device of an architecture; empty for one that nobody names."""
         return replace(self, architecture=architecture or "other")
+
+    def knowing(self, values: Mapping[str, Fraction]) -> BlockImplementation:
+        """The same, run with these numbers."""
+        return replace(self, known={**self.known, **values})
 
     @property
     def again(self) -> tuple[str, ...]:
@@ -136,6 +147,16 @@ class BlockImplementation:
         return any(one.widened_gradients for one in self.differences)
 
     @property
+    def second_gradients(self) -> bool:
+        """Whether the gradient of a weight that a stage has twice is a tensor of its own, the second time."""
+        return any(one.second_gradients for one in self.differences)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether a gradient is added to one that waits."""
+        return any(one.in_place for one in self.differences)
+
+    @property
     def workspace(self) -> int:
         """Bytes of workspaces."""
         return sum(one.workspace.get(self.architecture, one.workspace.get("other", 0)) for one in self.differences)
@@ -172,8 +193,12 @@ def read(table: Table) -> BlockImplementation:
         **dict.fromkeys(("name", "title", "source"), Table.required),
         **dict.fromkeys(("describes", "assumes"), Table.texts),
         difference=lambda table, key: tuple(_differences(table, key)),
+        operation=operations,
+        module=lambda table, key: modules(table, key, operations(replace(table, problems=Problems()), "operation")),
     )
-    return table.sound(BlockImplementation(**{k: v for k, v in said.items() if k != "difference"}, differences=said["difference"]))
+    parts = {f"{key}s": said.pop(key) for key in ("difference", "operation", "module")}
+    said["describes"] += tuple(name for name, one in parts["modules"].items() if not one.takes)
+    return table.sound(BlockImplementation(**said, **parts))
 
 
 def _differences(table: Table, key: str) -> Iterator[Difference]:
@@ -190,4 +215,8 @@ def _mentions(table: Table, made: BlockImplementation) -> Iterator[Mention]:
             place = table.place("difference", one.name, key)
             for name in getattr(one, key):
                 block, _, value = name.partition(".")
-                yield Mention(block=block, value=value, weight=key == "gradients", place=place)
+                yield Mention(block=block, value=value, kind="weight" if key == "gradients" else "value", place=place)
+    for module in (one for one in made.modules.values() if not one.takes):
+        yield Mention(block=module.name, place=table.place("module", module.name))
+        place = table.place("module", module.name, "forward")
+        yield from (Mention(block=module.name, value=name, kind="tensor", place=place) for name in module.given)

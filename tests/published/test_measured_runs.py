@@ -313,21 +313,14 @@ def test_the_gradient_of_a_table_decides_where_little_else_is_kept() -> None:
 
 @pytest.mark.parametrize("name", names())
 def test_an_implementation_speaks_of_what_is_there(name: str) -> None:
-    """Blocks, values and weights that it names are those of blocks; each difference has a source with a file."""
-    from placeproof.models.programs import block_program, blocks
-
+    """Each difference, operation and module has a source with a file. Measured runs are of an implementation that there is, and of each
+    but for eager modules, which are held against PyTorch itself."""
     one = find(name)
-    assert set(one.describes) <= set(blocks())
-    assert one.dummies <= set(blocks())
-    for named_value in (*one.again, *(v for values in one.tensors for v in values), *one.gradients):
-        block, _, value = named_value.partition(".")
-        text = block_program(block)
-        assert value in {t.name for t in text.tensors} | {t.name for s in text.body for t in getattr(s, "targets", ())}, named_value
-    for difference in one.differences:
-        assert "@" in difference.source
-        assert ":" in difference.source
+    for told in (*one.differences, *one.operations.values(), *one.modules.values()):
+        assert "@" in told.source
+        assert ":" in told.source
     assert all(of.implementation in ("", *names()) for of in run_sets())
-    assert like(name)
+    assert like(name) or one.modules
 
 
 HEAD = 'name = "mine"\ntitle = "t"\nsource = "s"\n'
@@ -397,10 +390,12 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_workspaces_are_those_of_the_sources() -> None:
-    """PyTorch: eight of 4 MiB from Hopper on, two of 4 MiB and eight of 16 KiB before; Transformer Engine: 32 MiB and 1 KiB, or 4 MiB."""
+    """PyTorch: eight of 4 MiB from Hopper on, two of 4 MiB and eight of 16 KiB before; Transformer Engine: 32 MiB and 1 KiB, or 4 MiB.
+    On the CPU there is none."""
     torch = {"hopper": 8 * 4096 * 1024, "ampere": (2 * 4096 + 8 * 16) * 1024, "volta": (2 * 4096 + 8 * 16) * 1024}
     engine = {"hopper": 32 * 2**20 + 1024, "ampere": 4 * 2**20, "volta": 4 * 2**20}
-    for name in names():
+    assert find("pytorch-2.13").workspace == 0
+    for name in (n for n in names() if n != "pytorch-2.13"):
         for architecture, bytes_ in torch.items():
             more = engine[architecture] if name == "megatron-te-2.11" else 0
             assert find(name).on(architecture).workspace == bytes_ + more, (name, architecture)

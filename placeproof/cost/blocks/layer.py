@@ -45,6 +45,7 @@ _MOVES = frozenset({"all_gather", "all_to_all", "broadcast", "copy", "part", "sh
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
     """A tensor on one device: the block that it is of, with its number in the layer, and the block's name for it.
+    ``wide``: bytes of an element, where these are told.
 
     ``dims`` and ``split`` are those of :class:`placeproof.cost.blocks.tensors.Kept`, and so is ``picks``. ``thin``: the dimensions along
     which only what is picked is there (:mod:`placeproof.cost.blocks.flops`).
@@ -57,6 +58,7 @@ class Stored:
     split: Splits = ()
     picks: str | None = None
     thin: frozenset[str] = frozenset()
+    wide: int | None = None
 
     def elements(self, sizes: Mapping[str, Amount], degrees: Mapping[str, Amount], load: Amount = 1) -> Amount:
         """Elements on one device. Raises SizeError where a size or a degree is missing, or does not divide."""
@@ -64,6 +66,8 @@ class Stored:
 
     def width(self, width: Amount, widths: Mapping[str, Amount]) -> Amount:
         """Bytes of an element: what ``widths`` has for ``block.value``, or for the value alone, else ``width``; 8 for positions."""
+        if self.wide is not None:
+            return self.wide
         own = widths.get(f"{self.block}.{self.name}", widths.get(self.name, width))
         return INDEX_BYTES if self.picks is not None else own
 

@@ -292,7 +292,7 @@ def derive_linked(
     _require_known_groups(linked)
     words("+".join(linked.recompute))
     step, at = StepCosts(linked), sizing(linked, widths, fp8)
-    segments = parts(linked, run_by) if segments is None else segments
+    segments = _segments(linked, run_by, at) if segments is None else segments
     flow, stages = laid_out(linked, segments, at)
     flow = replace(flow, profile=_profile(stages, at, linked.values)) if flow.schedule.search is not None else flow
     layer = next((p for p in segments if p.repeats), None)
@@ -314,10 +314,14 @@ def derive_linked(
     )
 
 
+def _flow(linked: Linked, at: Sizing) -> PipelineFlow:
+    return PipelineFlow(linked=linked, depth=None if linked.stages is None else at.degrees[linked.stages.name])
+
+
 def laid_out(linked: Linked, segments: Sequence[DeviceSegment], at: Sizing) -> tuple[PipelineFlow, tuple[Stage, ...]]:
     """How micro-batches flow, and what each device has. Raises InputError for stages that cannot be."""
-    depth = None if linked.stages is None else at.degrees[linked.stages.name]
-    flow = PipelineFlow(linked=linked, depth=depth)
+    flow = _flow(linked, at)
+    depth = flow.depth
     times = {s.name: s.times.at({n: symbol(n) for n in s.times.names}) for s in linked.stack}
     in_order = depth is None and extent(linked.recompute) is not None and sum(s.repeats for s in segments) > 1
     if isinstance(depth, int) or in_order:  # stages are told one by one, or layers
@@ -351,7 +355,19 @@ def sizing(linked: Linked, widths: Mapping[str, int], fp8: bool) -> Sizing:
     for axis in (a for a in axes if a.name in linked.experts and a.splits.batch):  # samples whose tokens meet where the experts are
         sizes["batch"] = sizes["batch"] * degrees[axis.name]
     load = symbol("c") if linked.experts else 1
+    sizes |= {f"{dim}/2": size / 2 for dim, size in sizes.items() if not isinstance(size, int)}  # halves of heads are turned by positions
     return Sizing(sizes=sizes, degrees=degrees, width=symbol("b_a"), widths=widths, load=load, fp8=fp8)
+
+
+def _segments(linked: Linked, run_by: BlockImplementation | None, at: Sizing) -> tuple[DeviceSegment, ...]:
+    """The segments, as an implementation runs them with the numbers that it knows."""
+    import sympy
+
+    if run_by is None or not run_by.modules:
+        return parts(linked, run_by)
+    known = {**{name: Fraction(n) for name, n in linked.values.items()}, **run_by.known}
+    alone = frozenset(dim for dim, size in at.sizes.items() if evaluate(sympy.sympify(size), known) == 1)
+    return parts(linked, run_by, alone, added=evaluate(sympy.sympify(_flow(linked, at).batches), known) != 1)
 
 
 def _cost(
@@ -364,6 +380,9 @@ def _cost(
     runs = tuple(_run(run, at) for run in stage.runs.values() or [stage])
     at_once = flow.at_once(stage, [runs.index(run) for run in runs])
     put_off = any(late != 0 for moment in at_once for _, late in moment)
+    if run_by is not None and run_by.modules and (put_off or at.fp8):
+        what = "what gradients by weights need that are put off" if put_off else "which tensors are in fp8"
+        refuse("PP310", f"`{run_by.name}` does not say {what}", help="another schedule" if put_off else "leave `--fp8` out")
     beyond = running(stage, at, run_by, put_off, linked.values, own.states["optimizer"])
     return StageCost(
         stage=stage,

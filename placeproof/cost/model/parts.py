@@ -5,11 +5,13 @@ A device's micro-batch is what a block sees. The sums of gradients by weights th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from placeproof.core.diagnostics import Problems, refuse
 from placeproof.core.exchange import Exchange
+from placeproof.cost.blocks.autograd import ACTIVATIONS, Buffer, Ran, Setting, run
 from placeproof.cost.blocks.chain import INPUT
 from placeproof.cost.blocks.flops import Work
 from placeproof.cost.blocks.kernels import KernelWork
@@ -39,7 +41,8 @@ class Checkpoints:
 class DeviceSegment:
     """One repetition of a segment on one device. ``plain``: without recomputation. ``ring``: the axes round which keys and values go.
     ``shared``: names of weights that several parts have in common. ``checkpoints``: where its inputs lie, if the strategy keeps them alone.
-    ``in_turn``: that of the segment. ``inner``: its input is computed again, too, with a layer before it.
+    ``in_turn``: that of the segment. ``inner``: its input is computed again, too, with a layer before it. ``ran``: as an
+    implementation runs it, where that has modules.
     """
 
     name: str
@@ -53,6 +56,7 @@ class DeviceSegment:
     checkpoints: Checkpoints = Checkpoints()
     in_turn: bool = False
     inner: bool = False
+    ran: Ran | None = None
 
     @property
     def repeats(self) -> bool:
@@ -67,6 +71,8 @@ class DeviceSegment:
     @cached_property
     def kept(self) -> tuple[Stored, ...]:
         """What lives from forward to backward, checkpoints in the parts that one device has of them."""
+        if self.ran is not None:
+            return tuple(map(_stored, self.ran.kept))
         over = self.checkpoints.over
         alive = self.layer.kept(self.drawn)
         if self.inner:
@@ -88,6 +94,17 @@ class DeviceSegment:
         elsewhere = self.checkpoints != Checkpoints()
         kept = {(s.number, s.name) for s in self.kept if not (elsewhere and self.is_checkpoint(s))}
         return tuple(s for s in self.plain.kept() if (s.number, s.name) not in kept)
+
+    @cached_property
+    def stays(self) -> tuple[Stored, ...]:
+        """What of it lies there when its backward is over."""
+        return () if self.ran is None else tuple(map(_stored, self.ran.stays))
+
+    def alive(self, one_tensor: Iterable[Collection[str]] = ()) -> tuple[tuple[bool, tuple[Stored, ...]], ...]:
+        """The moments of its passes: :meth:`placeproof.cost.blocks.layer.Layer.alive`, of all of it where it is computed again."""
+        if self.ran is not None:
+            return tuple((backward, tuple(map(_stored, lying))) for backward, lying in self.ran.moments)
+        return (self.plain if self.working else self.layer).alive(one_tensor, self.drawn)
 
     @cached_property
     def narrow(self) -> frozenset[tuple[int, str]]:
@@ -175,6 +192,11 @@ class DeviceSegment:
         return at.sent[self.name]
 
 
+def _stored(buffer: Buffer) -> Stored:
+    wide = None if buffer.width == ACTIVATIONS else int(buffer.width)
+    return Stored(block=buffer.block, number=buffer.number, name=buffer.name, dims=buffer.dims, wide=wide)
+
+
 def _split(split: Splits, over: tuple[str, ...]) -> Splits:
     """With tokens split over more axes."""
     dims = dict(split)
@@ -226,16 +248,62 @@ def _part(whole: Amount, degree: Amount) -> Amount:
     return whole // degree if isinstance(whole, int) and isinstance(degree, int) else whole / degree
 
 
-def parts(linked: Linked, run_by: BlockImplementation | None = None) -> tuple[DeviceSegment, ...]:
+def parts(
+    linked: Linked, run_by: BlockImplementation | None = None, alone: frozenset[str] = frozenset(), *, added: bool = False
+) -> tuple[DeviceSegment, ...]:
     """The segments of a linked program, as an implementation runs them.
 
-    Raises InputError for a recomputation that is none, or of nothing.
+    ``alone``: dimensions that are known to be of size 1. ``added``: whether a step has several micro-batches, whose gradients are added up.
+    Raises InputError for a recomputation that is none, or of nothing, and for what an implementation does not know.
     """
     shared = shared_by_segments(linked.shared, linked.stack)
     checkpoints = _checkpoints(linked)
     every = tuple(_part_of(segment, linked, shared, checkpoints, run_by) for segment in linked.stack)
     require_found(linked.recompute, [(part.plain, segment) for part, segment in zip(every, linked.stack, strict=True) if part.repeats])
-    return every
+    if run_by is None or not run_by.modules:
+        return every
+    require_modules(every, linked, run_by)
+    last = max((i for i, p in enumerate(every) if p.repeats), default=-1)
+    twice = frozenset(shared) if run_by.second_gradients and linked.stages is None else frozenset[str]()
+    width = int(run_by.known["b_a"])
+    made = []
+    for i, part in enumerate(every):
+        apart = {"second": twice} if i < last else {"waits": twice if added else frozenset()}
+        setting = Setting(width=width, alone=alone, in_place=run_by.in_place, caller=part.repeats, added=added, **apart)
+        made.append(replace(part, ran=_ran(part, run_by, setting)))
+    return tuple(made)
+
+
+def require_modules(every: tuple[DeviceSegment, ...], linked: Linked, run_by: BlockImplementation) -> None:
+    """Raise InputError where an implementation that runs modules cannot run a program: it knows them as they are on one device."""
+    problems = Problems()
+    of = f"`{run_by.name}` runs modules of one device"
+    for name in dict.fromkeys(b.name for p in every for b in p.blocks if b.name not in run_by.modules):
+        problems.add("PP310", f"`{run_by.name}` has no module for block `{name}`", help=f"it has {', '.join(run_by.modules)}")
+    if any(p.layer.program.axes for p in every):
+        axes = ", ".join(f"`{n}`" for n in dict.fromkeys(a.name for p in every for a in p.layer.program.axes))
+        problems.add("PP310", f"{of}, and {axes} has a part of their tensors", help="leave out the strategy that splits tensors")
+    for name in dict.fromkeys(b.name for p in every for b in p.blocks if b.frozen):
+        problems.add(
+            "PP310", f"{of} that are trained, and weights of `{name}` are frozen", help="`--implementation` of another name, or none"
+        )
+    if linked.recompute != ("none",):
+        problems.add("PP310", f"{of}, and what it computes again is not known", help="`--recompute none`")
+    if "b_a" not in run_by.known:
+        problems.add("PP203", f"`{run_by.name}` has to know how wide activations are", help="`--set b_a=2`, or a precision")
+    problems.raise_if_any()
+
+
+def _ran(part: DeviceSegment, run_by: BlockImplementation, setting: Setting) -> Ran:
+    try:
+        return run([(b.name, b.program) for b in part.blocks], run_by.modules, run_by.operations, setting)
+    except (KeyError, ValueError) as error:
+        blocks = ", ".join(f"`{b.name}`" for b in part.blocks)
+        refuse(
+            "PP310",
+            f"modules of `{run_by.name}` cannot be run as {blocks} have their tensors: {error}",
+            "see `view` and `over` in its file",
+        )
 
 
 def _checkpoints(linked: Linked) -> Checkpoints:

@@ -87,12 +87,12 @@ def pass_moments(stage: Stage, at: Sizing, run_by: BlockImplementation, put_off:
     behind = _behind(stage)
     found: dict[sympy.Expr, PassMoment] = {}
     for part, _ in stage.held:
-        later = sum(_kept(p, at) for p in behind if part.repeats)
+        later = sum(_let_go(p, at) for p in behind if part.repeats)
         ends = not part.repeats and part not in behind  # backward ends here, and has freed what all layers kept
-        others = sum(times * _kept(p, at) for p, times in first.held if p is not part) if ends else 0
+        others = sum(times * _let_go(p, at) for p, times in first.held if p is not part) if ends else 0
         own, more = _kept(part, at), _gradients(part, at, run_by) if ends else 0
         replays = [replay for replay in stage.replays if any(p is part for p, _ in replay.members)]
-        for backward, lying in (part.plain if part.working else part.layer).alive(run_by.tensors, part.drawn):
+        for backward, lying in part.alive(run_by.tensors):
             if ends and not backward:
                 continue  # nothing of the micro-batch is kept yet
             beyond = _bytes(part, lying, at) + more - own - later - others
@@ -120,6 +120,11 @@ def _bytes(part: DeviceSegment, stored: Iterable[Stored], at: Sizing) -> sympy.E
 def _kept(part: DeviceSegment, at: Sizing) -> sympy.Expr:
     """What one repetition keeps on the device."""
     return _bytes(part, (s for s in part.kept if not (part.checkpoints.host and part.is_checkpoint(s))), at)
+
+
+def _let_go(part: DeviceSegment, at: Sizing) -> sympy.Expr:
+    """What one repetition kept on the device, and does not have any more when its backward is over."""
+    return _kept(part, at) - _bytes(part, part.stays, at)
 
 
 def _outputs(part: DeviceSegment, lying: Sequence[Stored], at: Sizing) -> sympy.Expr:

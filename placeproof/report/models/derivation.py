@@ -271,6 +271,7 @@ def _as_run(d: ModelDerivation, run_by: BlockImplementation, numbers: Numbers) -
     """What an implementation keeps otherwise than the blocks' programs say, and at which moment a stage has most."""
     notes = [f"{one.name}: {one.text}" for one in run_by.differences]
     notes += [f"taken for granted: {text}" for text in run_by.assumes]
+    notes += [f"operations are those of activations of {run_by.known['b_a']} bytes an element"] if run_by.modules else []
     if d.undescribed:
         notes.append(f"nothing is known of {', '.join(f'`{name}`' for name in d.undescribed)}: run as their programs say")
     notes += [
