@@ -13,17 +13,25 @@ from statistics import median
 import pytest
 
 from placeproof.answers import subject as subjects
-from placeproof.answers.accuracy import Accuracy, accuracy
+from placeproof.answers.accuracy import Accuracy, accuracy, terms_left_out
 from placeproof.answers.runs import Derivations
+from placeproof.clusters import cluster
 from placeproof.core.diagnostics import InputError
 from placeproof.core.stages import stage_layers
 from placeproof.cost.accuracy import step_accuracy
+from placeproof.cost.model import derive_model
+from placeproof.cost.model.process import process_memory
+from placeproof.cost.model.time import step_time
+from placeproof.implementations import find
+from placeproof.models import load
 from placeproof.report.models.time import FITS
 from placeproof.runs import MeasuredRun, RunAs, named
 from placeproof.runs.plans import read_plans
+from placeproof.strategies import parse_strategy
 from tests.helpers.samples import NIGHTLY
 
-ROWS = list(csv.DictReader((Path(__file__).parent.parent / "data/measured/nvidia_plans.csv").read_text(encoding="utf-8").splitlines()))
+DATA = Path(__file__).parent.parent / "data/measured"
+ROWS = list(csv.DictReader((DATA / "nvidia_plans.csv").read_text(encoding="utf-8").splitlines()))
 MODELS = {
     "llama3-8b": "LLAMA3_8B",
     "llama3-70b": "LLAMA3_70B",
@@ -170,7 +178,6 @@ def test_rates_are_tokens_a_second_and_device(predicted: Accuracy) -> None:
 def test_a_plan_with_degrees_left_open_takes_as_long() -> None:
     """What is derived once for plans of one shape is what is derived of each: with experts, fp8, stages and Muon."""
     import placeproof
-    from placeproof.clusters import cluster
 
     for number_, words in ((17, None), *([(20, "mla-up"), (3, None)] if NIGHTLY else [])):
         run = run_of(number_)
@@ -182,6 +189,29 @@ def test_a_plan_with_degrees_left_open_takes_as_long() -> None:
             run.strategy, run.run_as.model, recompute=words, stages=stages, fp8=True, precision=run.run_as.precision, **sizes
         )
         assert one.seconds == pytest.approx(float(model.time(run.run_as.cluster).seconds), rel=1e-12)
+
+
+def test_plans_of_mlperf_fit() -> None:
+    """GPT-3 on H100: 1F1B, as nobody tells the chunks; without tensor parallelism it does not fit. Those of Llama compute in 4 bits."""
+    rows = list(csv.DictReader((DATA / "mlperf_plans.csv").read_text(encoding="utf-8").splitlines()))
+    h100, run_by = cluster("dgx-h100"), find("megatron-te-2.11").on("hopper")
+    model = load("gpt3-175b", attention="flash", dropout="no")
+    sizes = {"b": 1, "b_theta": 2, "b_g": 2, "b_omega": 12, "b_a": 2}
+    for text, fits in (("zero1 * tp(4) * sp * pp(8)", True), ("zero1 * pp(8)", False)):
+        d = derive_model(model, parse_strategy(text), fp8=True, run_by=run_by)
+        for row in (row for row in rows if row["model"] == "gpt3-175b"):
+            assert (row["tp"], row["pp"], row["cp"], row["mbs"]) == ("4", "8", "1", "1")
+            put = {**sizes, "N_dp": int(row["gpus"]) // 32, "m": int(row["minibs"])}
+            step = step_time(d, {name: Fraction(n) for name, n in put.items()}, h100)
+            fullest = max(d.costs, key=lambda cost: step.price.amount(cost.peak))
+            assert process_memory(step, fullest).fits is fits
+    assert all("fp4" in row["file"] for row in rows if row["model"] != "gpt3-175b")
+
+
+def test_terms_of_its_steps_can_be_left_out() -> None:
+    """At the device's peak of fp8 and bf16 a step is said to take less."""
+    found = terms_left_out(replace(named("nvidia"), runs=(run_of(47),))).accuracies
+    assert found["rate"].bias < found[""].bias - Fraction(1, 10)
 
 
 TABLE = "strategy,model,cluster,fp8,stages,b,m,ms\n"
