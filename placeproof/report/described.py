@@ -87,10 +87,16 @@ def schedule(schedule: Schedule, file: str | None = None) -> Iterator[str]:
     yield from (f"needs {need.rule.text}: {need.because} ({need.source})" for need in schedule.needs)
     if file is not None:
         yield f"run at {len(checked_at(schedule))} small sizes: each pass once, no device waits for ever, closed forms as its order gives"
+    if schedule.search is not None:
+        told = schedule.search.profile
+        sizes = f"M_B = {told.kept}, M_W = {told.late}"
+        times = f"T_F = {told.forward}, T_B = {told.backward}, T_W = {told.weight}, T_send = {told.send}"
+        yield f"order: searched for under {schedule.search.most.text}, with {times}, {sizes}; of a model with its own"
     yield from _forms(schedule) if schedule.closed else []
     yield from _timetable(schedule)
     yield ""
     options = f"schedule={file or schedule.name}" + (", chunks=2" if schedule.chunks is None else "")
+    options = options if schedule.search is None else f"4, microbatches=8, {options}"
     yield f'`placeproof derive "pp({options})" --model llama3-8b` derives what it costs'
 
 

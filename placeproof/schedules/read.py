@@ -112,7 +112,8 @@ def _search(table: Table) -> Search:
     """What an order is searched for; times and sizes that are not said are 1, and messages take no time."""
     given = {key: (lambda inner, name, first=first: _known(inner, name, first)) for key, first in _SEARCHED.items()}
     fields = table.fields(most=_number((*COUNTS, *SIZES)), **given)
-    return Search(most=fields["most"], profile=Profile(*(fields[key] for key in _SEARCHED)))
+    profile = Profile(*(fields[key] for key in _SEARCHED))
+    return Search(most=fields["most"], profile=profile, said=not table.data.keys().isdisjoint(_SEARCHED))
 
 
 def _known(table: Table, key: str, first: int) -> Number:

@@ -119,11 +119,12 @@ class Profile:
 class Search:
     """What an order is searched for (:mod:`placeproof.schedules.search`). ``most``: the most that a device may keep of its activations.
 
-    What an order takes and keeps in the end follows from the order, whatever its ``profile`` was.
+    What an order takes and keeps in the end follows from the order, whatever its ``profile`` was. ``said``: whether the file says that.
     """
 
     most: Expression
-    profile: Profile
+    profile: Profile = Profile()
+    said: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,10 +18,10 @@ from placeproof.models import load as model
 from placeproof.schedules import Profile, Schedule, Search, Times, load
 from placeproof.schedules.expression import read
 from placeproof.strategies import parse_strategy
+from tests.helpers.samples import NIGHTLY
 
 #: Qi et al. 2024, Zero Bubble: of table 9 devices, micro-batches and T_F, T_B, T_W, T_comm; of table 3 hidden size and heads, with 1024
-#: tokens; of table 5 the bubble rates of ZB-H1, ZB-H2, ZB-1p and ZB-2p. The last rows there, of 32 devices and of 128 micro-batches, take
-#: longer than all these together.
+#: tokens; of table 5 the bubble rates of ZB-H1, ZB-H2, ZB-1p and ZB-2p. The last four take longer than all others together.
 PRINTED = (
     ((8, 24), (18522, 18086, 9337, 601), (2304, 24), ("0.1585", "0.1083", "0.1585", "0.0433")),
     ((8, 32), (18513, 18086, 9331, 626), (2304, 24), ("0.1242", "0.0837", "0.1242", "0.0039")),
@@ -31,6 +31,10 @@ PRINTED = (
     ((8, 64), (29935, 29621, 19388, 535), (4096, 32), ("0.0554", "0.0294", "0.0554", "0.0010")),
     ((16, 48), (11347, 11248, 8132, 377), (5120, 40), ("0.1397", "0.0672", "0.1397", "0.0066")),
     ((16, 64), (11307, 11254, 8101, 379), (5120, 40), ("0.1088", "0.0516", "0.1088", "0.0054")),
+    ((16, 128), (11325, 11308, 8109, 378), (5120, 40), ("0.0576", "0.0266", "0.0576", "0.0028")),
+    ((32, 96), (10419, 10207, 7715, 408), (6144, 48), ("0.1421", "0.0641", "0.1421", "0.0038")),
+    ((32, 128), (10408, 10204, 7703, 408), (6144, 48), ("0.1106", "0.0490", "0.1106", "0.0029")),
+    ((32, 256), (10402, 10248, 7698, 460), (6144, 48), ("0.0594", "0.0257", "0.0594", "0.0018")),
 )
 
 
@@ -47,7 +51,7 @@ def limit(schedule: Schedule, p: int, m: int, d: int) -> Fraction:
     return Fraction(schedule.search.most.value({"p": p, "m": m, "v": 1, "d": d, "M_B": told.kept, "M_W": told.late}))
 
 
-@pytest.mark.parametrize(("counts", "spent", "shape", "printed"), PRINTED)
+@pytest.mark.parametrize(("counts", "spent", "shape", "printed"), PRINTED if NIGHTLY else PRINTED[:-4])
 def test_bubbles_are_those_that_are_printed(
     counts: tuple[int, int], spent: tuple[int, int, int, int], shape: tuple[int, int], printed: tuple[str, ...]
 ) -> None:
@@ -159,6 +163,8 @@ def test_a_file_of_ones_own_is_searched_for_what_it_says(tmp_path: Path) -> None
     assert search is not None
     assert search.profile == Profile(Fraction(37, 2), 18, 9, 0, 1, Fraction(3, 8))
     assert placeproof.judge(f'pp(4, microbatches=8, schedule="{path}")').word == "proved"
+    found = derive_model(model("llama3-8b"), parse_strategy(f'pp(4, microbatches=8, schedule="{path}")'))
+    assert (found.order, found.profiled) == (load(path), False)
     for old, new, code, line, says in (
         ('"3 * p * M_B"', '"p - 2"', "PP112", 4, "leaves no room"),
         ('most = "3 * p * M_B"\n', "", "PP113", 4, "`most` is missing"),

@@ -45,6 +45,9 @@ def test_a_schedule_says_what_stands_behind_its_forms(capsys: pytest.CaptureFixt
     assert "    theorem schedule_forms.zb_h1_takes_what_its_forms_say, computed for up to 4 devices and 9 micro-batches" in lines
     assert "    not proved for all p and m" in lines
     assert "needs m % p == 0: " in explained(capsys, "interleaved")
+    searched = explained(capsys, "zb_2p")
+    assert "order: searched for under 2 * p * M_B, with T_F = 1, T_B = 1, T_W = 1, T_send = 0, M_B = 1, M_W = 1" in searched
+    assert run(["derive", searched.rpartition('derive "')[2].partition('"')[0], "--model", "llama3-8b"]) == 0
     assert "2 runs of layers, the model twice" in explained(capsys, "dualpipe")
 
 

@@ -294,7 +294,9 @@ def derive_linked(
     step, at = StepCosts(linked), sizing(linked, widths, fp8)
     segments = _segments(linked, run_by, at) if segments is None else segments
     flow, stages = laid_out(linked, segments, at)
-    flow = replace(flow, profile=_profile(stages, at, linked.values)) if flow.schedule.search is not None else flow
+    search = flow.schedule.search
+    if search is not None and not search.said:
+        flow = replace(flow, profile=_profile(stages, at, linked.values))
     layer = next((p for p in segments if p.repeats), None)
     values = {name: Fraction(n) for name, n in linked.values.items()}
     return ModelDerivation(

@@ -375,7 +375,9 @@ def _of_search(d: ModelDerivation, search: Search) -> str:
     told = search.profile
     times = " : ".join(f"{float(n / told.forward):.3g}" if told.forward else str(n) for n in (told.forward, told.backward, told.weight))
     sizes = f"M_W = {float(told.late / told.kept):.3g} M_B" if told.kept else f"M_B = 0, M_W = {float(told.late):.6g}"
-    whose = "operations and activations of one sample on the stage that keeps most" if d.profiled else "as its file says"
+    whose = "operations and activations of one sample on the stage that keeps most"
+    if not d.profiled:
+        whose = "as its file says" if search.said else "as sizes are open"
     return f"the order of `{d.order.name}` is searched for with T_F : T_B : T_W = {times} and {sizes}, {whose}, under {search.most.text}"
 
 
