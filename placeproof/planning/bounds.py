@@ -48,8 +48,8 @@ def stage_kinds(states: States, stages: int) -> tuple[StageKind, ...]:
     kinds = []
     for number, (cost, (first, last)) in enumerate(zip(costs, ranges, strict=True)):
         if first <= last:
-            times = {part.name: float(evaluate(n, values)) for part, n in cost.stage.held}
-            kinds.append(StageKind(first=first, last=last, times=times, number=number))
+            times = ((part.name, float(evaluate(n, values))) for part, n in cost.stage.held)
+            kinds.append(StageKind(first=first, last=last, times={name: n for name, n in times if n}, number=number))
     return tuple(kinds)
 
 
@@ -141,19 +141,19 @@ def passes(flow: Flow, kinds: Sequence[StageKind], times: Sequence[StageTime], s
 
 def bounds(
     task: Task, flow: Flow, kinds: Sequence[StageKind], amounts: Sequence[StageAmounts], held: Sequence[StateAmounts], points: Points,
-    send: Array, room: Array, stages: int,
+    send: Array, rooms: Sequence[Array], stages: int,
 ) -> Bounds:  # fmt: skip
     """What a step takes and a device holds at least at some points, which have so many ``stages``; ``send``: seconds of a message;
-    ``room``: bytes that tensors may take."""
+    ``rooms``: bytes that tensors may take on a device of each kind."""
     times, beyond = [], np.full(len(points), -np.inf)
     launches = task.rates.by_kernels
-    for kind, of_blocks, of_states in zip(kinds, amounts, held, strict=True):
+    for kind, of_blocks, of_states, room in zip(kinds, amounts, held, rooms, strict=True):
         exchanged = {"inside": of_blocks.inside, "data": of_states.data, "once": of_states.once}
         started = of_blocks.launches if launches else None
         times.append(together(of_blocks.computing, started, exchanged, of_states.update, send, np.maximum, task.overlap))
         # what is behind the layers is gone when a layer is computed again, where a device has one stage
         again = of_blocks.working if flow.chunks > 1 else np.maximum(0.0, of_blocks.working - of_blocks.behind)
         in_passes = activations(flow, kind, of_blocks, stages, points.m) + of_states.transient + again
-        beyond = np.maximum(beyond, of_states.held + np.maximum(in_passes, of_states.updating))
+        beyond = np.maximum(beyond, of_states.held + np.maximum(in_passes, of_states.updating) - room)
     seconds = passes(flow, kinds, times, stages, points.m, send) + reduce(np.maximum, [t.tail for t in times])
-    return Bounds(seconds=np.broadcast_to(seconds, (len(points),)), beyond=beyond - room)
+    return Bounds(seconds=np.broadcast_to(seconds, (len(points),)), beyond=beyond)

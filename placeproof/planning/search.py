@@ -21,7 +21,7 @@ from placeproof.cost.model.time import StepTime, step_time
 from placeproof.cost.model.vocabulary import MULTIPLE, padded
 from placeproof.planning.arrays import Array
 from placeproof.planning.bounds import StageAmounts, StageKind, bounds, message_seconds, stage_amounts, stage_kinds
-from placeproof.planning.space import AXES, Flow, Mesh, Option, Point, Space
+from placeproof.planning.space import AXES, Flow, Mesh, Option, Point, Space, axes_of
 from placeproof.planning.tables import Blocks, GroupTimes, PartAmounts, Points, StateAmounts, States, taken
 from placeproof.planning.task import Task
 from placeproof.schedules import load
@@ -112,8 +112,8 @@ class Search:
         self.pool: list[Bounded] = []
         self.nearest: list[tuple[float, Point]] = []
         self._segments: dict[tuple[tuple[bool, str, str], tuple[bool, ...]], tuple[DeviceSegment, ...]] = {}
-        self._blocks: dict[tuple[bool, str, str], Blocks] = {}
-        self._states: dict[tuple[str, bool, int | None, bool], States] = {}
+        self._blocks: dict[tuple[tuple[str, ...], bool, str, str], Blocks] = {}
+        self._states: dict[tuple[tuple[str, ...], str, bool, int | None], States] = {}
 
     def run(self, count: int, verdict: Callable[[Point], str] | None = None) -> Outcome:
         """The best points, so many at most. ``verdict``: whether one trains what one device trains; those that are not `proved` are cut."""
@@ -172,17 +172,16 @@ class Search:
 
     def bound(self) -> None:
         """Bounds on every point that no rule cuts."""
-        every = self.space.meshes
-        for stages in sorted({mesh.pp for mesh in every}):
-            self._of_stages(stages, [mesh for mesh in every if mesh.pp == stages])
+        for own in self.space.classes:
+            self._of_class(own)
 
     def _cut(self, rule: str, number: int) -> None:
         if number:
             self.cut[rule] = self.cut.get(rule, 0) + number
 
-    def _of_stages(self, stages: int, own: list[Mesh]) -> None:
-        """Points whose pipeline has so many stages."""
-        space, batch = self.space, self.task.batch
+    def _of_class(self, own: tuple[Mesh, ...]) -> None:
+        """Points of meshes that have several devices along the same axes."""
+        space, batch, stages, axes = self.space, self.task.batch, own[0].pp, axes_of(own)
         rows = [(mesh, b) for mesh in own for b in space.b if batch % (mesh.replicas * b) == 0]
         self._cut("batch % (dp * b)", (len(own) * len(space.b) - len(rows)) * space.options)
         if not rows:
@@ -191,19 +190,12 @@ class Search:
         b = np.array([b for _, b in rows], dtype=float)
         m = batch / (columns["dp"] * columns["ep"] * b)
         points = Points(**columns, b=b, m=m, vocabulary=self._vocabulary(columns["tp"]))
-        flows = space.flows if stages > 1 else space.flows[:1]
-        one_tp, one_cp = columns["tp"] == 1, columns["cp"] == 1
-        alone = (columns["dp"] * columns["cp"] * columns["ep"]) == 1
-        for sp, attention, recompute in product(space.sp, space.attention, space.recompute):
-            first = (sp is space.sp[0]) | ~one_tp, (attention == space.attention[0]) | ~one_cp
-            kept = np.flatnonzero(first[0] & first[1])
-            others = len(space.data) * len(space.flows)
-            self._cut(
-                "the same as another point",
-                (len(rows) - len(kept)) * others + len(kept) * len(space.data) * (len(space.flows) - len(flows)),
-            )
-            if len(kept):
-                self._of_blocks(stages, sp, attention, recompute, taken(points, kept), alone[kept], flows)
+        sps, attentions, data, flows = space.options_of(axes)
+        different = prod(map(len, (sps, attentions, space.recompute, data, flows)))
+        self._cut("the same as another point", len(rows) * (space.options - different))
+        for sp, attention, recompute in product(sps, attentions, space.recompute):
+            option = Option(data=data[0], sp=sp, attention=attention, recompute=recompute, flow=flows[0])
+            self._of_blocks(stages, space.open_axes(axes), option, points, data, flows)
 
     def _vocabulary(self, tp: Array) -> Array:
         size = self.task.model.sizes.get("V")
@@ -216,36 +208,32 @@ class Search:
         return whole if self.task.padding else np.where(size % tp == 0, size, whole)
 
     def _of_blocks(
-        self, stages: int, sp: bool, attention: str, recompute: str, points: Points, alone: Array, flows: tuple[Flow, ...]
+        self, stages: int, axes: tuple[str, ...], option: Option, points: Points, data: tuple[str, ...], flows: tuple[Flow, ...]
     ) -> None:
-        space = self.space
-        option = Option(data="ddp", sp=sp, attention=attention, recompute=recompute, flow=Flow(schedule="1f1b"))
-        key = option.key
-        if key not in self._blocks:
-            self._blocks[key] = Blocks(self.task, option, [a for a in space.axes if a != "pp"])
-        blocks = self._blocks[key]
-        each = len(space.data) * len(flows)
-        before = [self._blocks[sp, attention, words] for words in space.recompute[: space.recompute.index(recompute)]]
-        if any(blocks.alike == other.alike for other in before):
+        """Points of which axes and options but for data parallelism are the same."""
+        each = len(data) * len(flows)
+        try:
+            blocks = self._blocks_of(option, axes)
+        except InputError as error:
+            self._cut(f"refused: {error.diagnostics[0].message}", len(points) * each)
+            return
+        others = self.space.recompute[: self.space.recompute.index(option.recompute)]
+        before = (self._blocks.get((axes, *replace(option, recompute=words).key)) for words in others)
+        if any(other is not None and blocks.alike == other.alike for other in before):
             self._cut("the same as another point", len(points) * each)
             return
-        whole = self._whole(blocks, points)
+        whole = self._whole(blocks, points, axes)
         for rule, fails in whole:
             self._cut(rule, int(np.count_nonzero(fails)) * each)
         kept = np.flatnonzero(~np.logical_or.reduce([fails for _, fails in whole])) if whole else np.arange(len(points))
         if not len(kept):
             return
-        points, alone = taken(points, kept), alone[kept]
-        groups = GroupTimes(self.task, points)
-        parts = blocks.amounts(points, groups)
-        for number, data in enumerate(space.data):
-            own = np.flatnonzero(~alone) if number else np.arange(len(points))
-            self._cut("the same as another point", (len(points) - len(own)) * len(flows))
-            if len(own):
-                chosen = Option(data=data, sp=sp, attention=attention, recompute=recompute, flow=flows[0])
-                self._of_states(stages, chosen, blocks, taken(points, own), {n: taken(p, own) for n, p in parts.items()}, flows)
+        points = taken(points, kept)
+        parts = blocks.amounts(points, GroupTimes(self.task, points))
+        for word in data:
+            self._of_states(stages, axes, replace(option, data=word), blocks, points, parts, flows)
 
-    def _whole(self, blocks: Blocks, points: Points) -> list[tuple[str, Array]]:
+    def _whole(self, blocks: Blocks, points: Points, axes: tuple[str, ...]) -> list[tuple[str, Array]]:
         """Rules that points break, each counted once: sizes that degrees do not divide."""
         sizes, rules = blocks.sizing(points).sizes, []
         broken: Array = np.zeros(len(points), dtype=bool)
@@ -258,24 +246,29 @@ class Search:
                 rules.append((name, fails))
 
         heads = {axis for dim, axes in blocks.splits if dim in HEADS for axis in axes}
-        for dim, axes in blocks.splits:
-            degree = prod((getattr(points, axis) for axis in axes), start=1.0)
-            rule(f"{dim} % {' * '.join(axes)}", np.mod(sizes[dim], degree) != 0)
-        if "cp" in self.space.axes and "cp" not in heads:
+        for dim, over in blocks.splits:
+            degree = prod((getattr(points, axis) for axis in over), start=1.0)
+            rule(f"{dim} % {' * '.join(over)}", np.mod(sizes[dim], degree) != 0)
+        if "cp" in axes and "cp" not in heads:
             rule("tokens % (2 * cp)", (np.mod(sizes["tokens"], 2 * points.cp) != 0) & (points.cp > 1))
         return rules
 
     def _of_states(
-        self, stages: int, option: Option, blocks: Blocks, points: Points, parts: Mapping[str, PartAmounts], flows: tuple[Flow, ...]
-    ) -> None:
-        states = self._derived(stages, option, blocks)
+        self, stages: int, axes: tuple[str, ...], option: Option, blocks: Blocks, points: Points, parts: Mapping[str, PartAmounts],
+        flows: tuple[Flow, ...],
+    ) -> None:  # fmt: skip
+        try:
+            states = self._derived(stages, axes, option, blocks)
+        except InputError as error:
+            self._cut(f"refused: {error.diagnostics[0].message}", len(points) * len(flows))
+            return
         kinds = stage_kinds(states, stages)
         groups = GroupTimes(self.task, points)
         held = [states.amounts(kind.number, points, groups) for kind in kinds]
         repeated = frozenset(part.name for part in blocks.segments if part.repeats)
         amounts = [stage_amounts(kind, parts, repeated) for kind in kinds]
         send = message_seconds(states, self.task, points, groups)
-        room = self._room(points, kinds, parts, held, stages)
+        rooms = self._rooms(points, kinds, parts, held, stages)
         layers = sum(n for kind in kinds for name, n in kind.times.items() if name in repeated for _ in range(kind.last - kind.first + 1))
         for flow in flows:
             asked = [need.rule for need in load(flow.schedule).needs]
@@ -288,14 +281,14 @@ class Search:
                 self._cut(f"{flow.schedule} needs {' and '.join(rule.text for rule in asked)}", int(fails.sum()))
             rows = np.flatnonzero(~fails) if stages > 1 else np.arange(len(points))
             if len(rows):
-                self._of_flow(stages, option, flow, kinds, amounts, held, points, send, room, rows)
+                self._of_flow(stages, option, flow, kinds, amounts, held, points, send, rooms, rows)
 
     def _of_flow(
         self, stages: int, option: Option, flow: Flow, kinds: tuple[StageKind, ...], amounts: list[StageAmounts],
-        held: list[StateAmounts], points: Points, send: Array, room: Array, rows: Array,
+        held: list[StateAmounts], points: Points, send: Array, rooms: list[Array], rows: Array,
     ) -> None:  # fmt: skip
-        own = bounds(self.task, flow, kinds, amounts, held, points, send, room, stages)
-        fits = own.beyond[rows] <= ROUNDING * np.abs(room[rows])
+        own = bounds(self.task, flow, kinds, amounts, held, points, send, rooms, stages)
+        fits = own.beyond[rows] <= ROUNDING * float(self.task.cluster.device.capacity)
         self._cut("does not fit", int(np.count_nonzero(~fits)))
         chosen = replace(option, flow=flow)
         nearest = rows[np.argmin(own.beyond[rows])]
@@ -304,25 +297,33 @@ class Search:
         if len(rows):
             self.pool.append(Bounded(own.seconds[rows], rows, points, chosen))
 
-    def _room(
+    def _rooms(
         self, points: Points, kinds: tuple[StageKind, ...], parts: Mapping[str, PartAmounts], held: list[StateAmounts], stages: int
-    ) -> Array:
-        """Bytes that tensors may take: a device has a communicator for each set of axes that it exchanges over; that of most counts."""
-        numbers = []
+    ) -> list[Array]:
+        """Bytes that tensors may take on a device of each kind, which has a communicator for each group of devices that it exchanges with:
+        that over axes of which one has several devices is that over this one."""
+        several = {axis: (np.broadcast_to(getattr(points, axis), (len(points),)) > 1) << n for n, axis in enumerate(AXES)}
+        rooms = []
         for kind, of_states in zip(kinds, held, strict=True):
             over = of_states.axes.union(*(parts[name].axes for name in kind.times)) | ({("pp",)} if stages > 1 else set())
-            numbers.append(sum((prod((getattr(points, a) for a in axes), start=np.ones(len(points))) > 1).astype(int) for axes in over))
-        counts = np.min(np.stack([np.broadcast_to(n, (len(points),)) for n in numbers]), axis=0)
-        rooms = {int(n): float(self.task.room(int(n))) for n in np.unique(counts)}
-        return np.array([rooms[int(n)] for n in counts])
+            groups = np.sort([sum(several[a] for a in axes) for axes in over] or [np.zeros(len(points), dtype=int)], axis=0)
+            counts = (groups[0] > 0) + (np.diff(groups, axis=0) > 0).sum(axis=0)
+            of_count = {int(n): float(self.task.room(int(n))) for n in np.unique(counts)}
+            rooms.append(np.array([of_count[int(n)] for n in counts]))
+        return rooms
 
-    def _derived(self, stages: int, option: Option, blocks: Blocks) -> States:
-        several = sum(part.repeats for part in blocks.segments) > 1
-        key = (option.data, option.sp, stages if several else None, stages > 1)
+    def _blocks_of(self, option: Option, axes: tuple[str, ...]) -> Blocks:
+        key = (axes, *option.key)
+        if key not in self._blocks:
+            self._blocks[key] = Blocks(self.task, option, [a for a in axes if a != "pp"])
+        return self._blocks[key]
+
+    def _derived(self, stages: int, axes: tuple[str, ...], option: Option, blocks: Blocks) -> States:
+        several = stages > 1 and sum(part.repeats for part in blocks.segments) > 1
+        key = (axes, option.data, option.sp, stages if several else None)
         if key not in self._states:
-            axes = [a for a in self.space.axes if a != "pp" or stages > 1]
-            of_any = Option(data=option.data, sp=option.sp, attention="ring", recompute=option.recompute, flow=Flow(schedule="1f1b"))
-            self._states[key] = States(self.task, of_any, axes, blocks, stages if several and stages > 1 else None)
+            of_any = replace(option, attention="ring", flow=Flow(schedule="1f1b"))
+            self._states[key] = States(self.task, of_any, axes, blocks, stages if several else None)
         return self._states[key]
 
 

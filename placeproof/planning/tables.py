@@ -22,7 +22,7 @@ from placeproof.cost.model.step import StepCosts
 from placeproof.cost.model.time import Rates, exchange_kind, seconds_of_kernels, updated
 from placeproof.cost.model.traffic import sent_between
 from placeproof.planning.arrays import Array, ExchangeTime, evaluate
-from placeproof.planning.space import AXES, Option, strategy_text
+from placeproof.planning.space import AXES, Option, bounding_text
 from placeproof.planning.task import Task
 from placeproof.semantics.linked import Linked, link
 from placeproof.strategies import parse_strategy
@@ -115,7 +115,7 @@ class Blocks:
 
     def __init__(self, task: Task, option: Option, axes: Sequence[str]) -> None:
         self.task = task
-        strategy = parse_strategy(strategy_text(None, option, axes))
+        strategy = parse_strategy(bounding_text(option, axes))
         words = chosen(strategy, option.recompute)
         self.linked: Linked = link(task.model, of_layers(strategy, words), recompute=words)
         self.segments: tuple[DeviceSegment, ...] = parts(self.linked, task.run_by)
@@ -235,7 +235,7 @@ class States:
     """
 
     def __init__(self, task: Task, option: Option, axes: Sequence[str], blocks: Blocks, stages: int | None) -> None:
-        strategy = parse_strategy(strategy_text(None, option, axes))
+        strategy = parse_strategy(bounding_text(option, axes))
         linked = link(task.model, strategy)
         linked = linked if stages is None else linked.with_degrees({"pp": stages})
         step, at = StepCosts(linked), sizing(linked, task.widths, task.fp8)
