@@ -11,6 +11,7 @@ from placeproof.answers import subject as subjects
 from placeproof.answers.models import Clock, ModelRun, derived, sized, timed
 from placeproof.answers.numbers import Settings, degrees
 from placeproof.core.mesh import Axis, degree_symbol
+from placeproof.cost.model.time import measured
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -32,17 +33,18 @@ class DerivedRun:
     strategy: Strategy
     d: ModelDerivation
     numbers: Numbers
-    _steps: dict[int, tuple[Cluster, StepTime]] = field(default_factory=dict, repr=False)
+    _steps: dict[tuple[int, bool], tuple[Cluster, StepTime]] = field(default_factory=dict, repr=False)
 
     def step(self, m: int, cluster: Cluster, without: Collection[str] = ()) -> StepTime:
         """A step of so many micro-batches, without some terms of its time. What does not depend on the cluster's figures is worked out
         once. Raises InputError as :func:`placeproof.answers.models.timed` does."""
-        if m not in self._steps:
+        key = m, measured(cluster, self.numbers.values, fp8=self.d.at.fp8) is not None  # elsewhere time is not counted by kernels
+        if key not in self._steps:
             numbers = replace(self.numbers, values={**self.numbers.values, "m": Fraction(m)})
             _, step = timed(self.d, numbers, Clock(cluster=cluster, overlap=self.run.run_as.overlap))  # type: ignore[arg-type]
             assert step is not None
-            self._steps[m] = cluster, step
-        known, step = self._steps[m]
+            self._steps[key] = cluster, step
+        known, step = self._steps[key]
         return step.again(cluster, without) if without or known != cluster else step
 
     @property

@@ -6,7 +6,22 @@ import sys
 
 import typer
 
-from placeproof.cli import accuracy, check, compare, derive, experiment, explain, listing, measure, plan, prove, replay, trace, verify
+from placeproof.cli import (
+    accuracy,
+    calibrate,
+    check,
+    compare,
+    derive,
+    experiment,
+    explain,
+    listing,
+    measure,
+    plan,
+    prove,
+    replay,
+    trace,
+    verify,
+)
 from placeproof.cli.process import EXIT_BAD_INPUT, EXIT_BUG, EXIT_INTERRUPTED, prepare
 from placeproof.core.diagnostics import InputError, refuse
 
@@ -26,6 +41,7 @@ app.command("verify", no_args_is_help=True)(verify.command)
 app.command("measure", no_args_is_help=True)(measure.command)
 app.command("replay", no_args_is_help=True)(replay.command)
 app.command("accuracy", no_args_is_help=True)(accuracy.command)
+app.command("calibrate", no_args_is_help=True)(calibrate.command)
 app.command("experiment", no_args_is_help=True)(experiment.command)
 app.command("trace", no_args_is_help=True)(trace.command)
 app.command("check")(check.command)

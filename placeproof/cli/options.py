@@ -110,6 +110,11 @@ def picture_path(plot: str | None) -> Path | None:
     return None if plot is None else _output("--plot", plot, "a picture is written as SVG", ".svg")
 
 
+def cluster_path(out: str | None) -> Path | None:
+    """Where a cluster's file goes, as :func:`picture_path`."""
+    return None if out is None else _output("--out", out, "a cluster is written as TOML", ".toml")
+
+
 def _output(option: str, text: str, what: str, ending: str) -> Path:
     """The path of a file of one kind, if it can be written. Raises InputError."""
     path = Path(text)

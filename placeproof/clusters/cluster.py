@@ -18,13 +18,17 @@ MOVED_BY_A_SUM = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """What each table of a cluster's file has: where its figures are from, and which of them nobody publishes, with the reason for each."""
+    """What each table of a cluster's file has: where its figures are from, which of them nobody publishes, with the reason for each, and
+    which were fitted to measured steps, with these."""
 
     source: str = ""
     assumed: Mapping[str, str] = field(default_factory=dict)
+    fitted: Mapping[str, str] = field(default_factory=dict)
 
     def origin(self, figure: str) -> str:
-        """Where a figure is from: the reason for one that is assumed, or the source."""
+        """Where a figure is from: what it was fitted to, the reason for one that is assumed, or the source."""
+        if figure in self.fitted:
+            return f"fitted: {self.fitted[figure]}"
         return f"assumed: {self.assumed[figure]}" if figure in self.assumed else self.source
 
 
@@ -39,6 +43,10 @@ class Reached(Table):
     products: Mapping[str, Fraction]
     memory_bandwidth: Fraction
     kernel: Fraction
+
+    def of_products(self, number_format: str) -> str:
+        """Where the rate of products in a number format is from."""
+        return self.origin(number_format if number_format in self.fitted else "products")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

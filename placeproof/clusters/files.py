@@ -156,6 +156,8 @@ _amount_or_none = partial(_amount, zero=True)
 
 def _sourced(table: Table, **readers: Reader) -> dict[str, Any]:
     """The figures of a table with their source, and the reasons for those that are assumed."""
-    read = table.fields(**readers, source=Table.text, assumed=Table.mapping)
-    table.table("assumed").known({*readers, *read.get("peak", ())} - {"name", "architecture", "peak", "reached"}, "figure of this table")
+    read = table.fields(**readers, source=Table.text, assumed=Table.mapping, fitted=Table.mapping)
+    figures = {*readers, *read.get("peak", ())} - {"name", "architecture", "peak"}
+    table.table("assumed").known(figures - {"reached"}, "figure of this table")
+    table.table("fitted").known(figures | {*read.get("products", ())}, "figure of this table")
     return read

@@ -46,6 +46,11 @@ class Prediction:
         """Of steps, as shares of what was measured, by the number of micro-batches."""
         return {m: seconds / self.run.steps[m] - 1 for m, seconds in self.steps.items()}
 
+    def alike(self, m: int) -> tuple[RunAs, tuple[str, ...], int, int]:
+        """What plans have in common that are ranked: how they are run, the model's sizes, devices, and samples of a step."""
+        sizes = tuple(sorted(text for text in self.run.settings if text.partition("=")[0] not in ("b", "m") and not text.startswith("N")))
+        return self.run.run_as, sizes, self.devices, self.samples * m
+
     @property
     def process_error(self) -> Fraction | None:
         """Of what a driver shows, as a share of what was measured."""
@@ -156,11 +161,9 @@ def _grouped(predictions: Iterable[Prediction]) -> Iterable[Plans]:
     groups: dict[tuple[RunAs, tuple[str, ...], int, int], list[tuple[Fraction, Fraction]]] = {}
     plans: dict[tuple[RunAs, tuple[str, ...], int, int], set[tuple[str, tuple[str, ...]]]] = {}
     for one in predictions:
-        alike = tuple(text for text in one.run.settings if text.partition("=")[0] not in ("b", "m") and not text.startswith("N"))
         for m, seconds in one.steps.items():
-            key = (one.run.run_as, tuple(sorted(alike)), one.devices, one.samples * m)
-            groups.setdefault(key, []).append((one.run.steps[m], seconds))
-            plans.setdefault(key, set()).add((one.run.strategy, one.run.settings))
+            groups.setdefault(one.alike(m), []).append((one.run.steps[m], seconds))
+            plans.setdefault(one.alike(m), set()).add((one.run.strategy, one.run.settings))
     for (run_as, settings, devices, samples), rows in sorted(groups.items(), key=lambda item: (str(item[0][0]), *item[0][1:])):
         if len(plans[run_as, settings, devices, samples]) < FEWEST:
             continue

@@ -41,7 +41,7 @@ def _heading(of: RunSet, without: Sequence[str] = ()) -> Section:
 
 def _sections(of: RunSet, predictions: Sequence[Prediction], without: Sequence[str], *, rows: bool) -> Iterator[Section]:
     yield _heading(of, without)
-    settings = _settings(predictions)
+    settings = own_settings(predictions)
     if any(one.run.tensors is not None or one.run.process is not None for one in predictions):
         yield _memory(of, predictions, settings)
     yield from _steps(of, predictions, settings, rows=rows or len(predictions) <= MOST_ROWS)
@@ -52,15 +52,15 @@ def _sections(of: RunSet, predictions: Sequence[Prediction], without: Sequence[s
 def _memory(of: RunSet, predictions: Sequence[Prediction], settings: Mapping[str, Sequence[str]]) -> Section:
     process = any(one.run.process is not None for one in predictions)
     of_what = "process" if process else "tensors"
-    more = [share for one in predictions if (share := _more(one)) is not None]
+    more = [beyond for one in predictions if (beyond := _more(one)) is not None]
     rows = [
         (
             one.run.strategy or one.run.name,
             *(values[number] for values in settings.values()),
             _amount(getattr(one.run, of_what), of),
             _amount(getattr(one, of_what), of),
-            _share(one.process_error if process else one.error),
-            *([_share(_more(one))] if more else []),
+            share(one.process_error if process else one.error),
+            *([share(_more(one))] if more else []),
         )
         for number, one in enumerate(predictions)
     ]
@@ -69,7 +69,7 @@ def _memory(of: RunSet, predictions: Sequence[Prediction], settings: Mapping[str
     if errors := [abs(e) for one in predictions if (e := one.process_error if process else one.error) is not None]:
         notes.append(_errors(sum(errors, Fraction(0)) / len(errors), max(errors)))
     if more:
-        notes.append(f"reserved, what the allocator had beyond the measured tensors: from {_share(min(more))} to {_share(max(more))}")
+        notes.append(f"reserved, what the allocator had beyond the measured tensors: from {share(min(more))} to {share(max(more))}")
     title = "what a driver shows at most" if process else "the most that tensors take"
     return section(title, Table(rows, head, range(1, len(head))), Notes(notes))
 
@@ -120,7 +120,7 @@ def step_rows(predictions: Sequence[Prediction], settings: Mapping[str, Sequence
             own = (values[number] for values in settings.values())
             fits = [] if one.room is None else [FITS[one.room.fits]]
             took = seconds_text(one.run.steps[m]), seconds_text(seconds)
-            yield one.run.strategy, *own, str(m), *took, _share(one.step_errors[m]), *fits
+            yield one.run.strategy, *own, str(m), *took, share(one.step_errors[m]), *fits
 
 
 def ranked_plans(found: StepAccuracy) -> Iterator[Section]:
@@ -134,9 +134,9 @@ def ranked_plans(found: StepAccuracy) -> Iterator[Section]:
             str(one.devices),
             str(one.samples),
             str(len(one.measured)),
-            _share(one.error),
+            share(one.error),
             f"{one.rank_correlation:.3f}",
-            _share(one.regret),
+            share(one.regret),
         )
         for number, one in enumerate(found.plans)
     ]
@@ -146,7 +146,7 @@ def ranked_plans(found: StepAccuracy) -> Iterator[Section]:
         "samples: of a step; Spearman: how far the order of predicted times is that of measured ones",
         "regret: what the plan that is predicted to be the fastest took beyond the one that was",
         f"Spearman: {ranks[0]:.3f} on average, {ranks[1]:.3f} median, {ranks[2]:.3f} at least",
-        f"regret: {_share(regrets[0])} on average, {_share(regrets[1])} median, {_share(regrets[2])} at most",
+        f"regret: {share(regrets[0])} on average, {share(regrets[1])} median, {share(regrets[2])} at most",
     ]
     title = f"how plans are ranked, at least {FEWEST} of one model, number of devices and global batch"
     yield section(title, Table(rows, head, range(len(head))), Notes(notes))
@@ -156,37 +156,37 @@ def _ranked_rates(found: StepAccuracy) -> Iterator[Section]:
     """Models on several kinds of devices, by tokens a second and device; nothing where there is one kind."""
     if not found.rates:
         return
-    rows = [(one.model or "all", str(len(one.measured)), _share(one.error), f"{one.rank_correlation:.3f}") for one in found.rates]
+    rows = [(one.model or "all", str(len(one.measured)), share(one.error), f"{one.rank_correlation:.3f}") for one in found.rates]
     notes = ["of tokens a second and device; error: in the middle, whatever the sign"]
     title = "how models, devices and plans are ranked"
     yield section(title, Table(rows, ("model", "steps", "error", "Spearman"), range(1, 4)), Notes(notes))
 
 
 def _errors(mean: Fraction, most: Fraction) -> str:
-    return f"errors: {_share(mean)} on average, at most {_share(most)}"
+    return f"errors: {share(mean)} on average, at most {share(most)}"
 
 
 def _terms_sections(of: RunSet, accuracies: Mapping[str, StepAccuracy]) -> Iterator[Section]:
     yield _heading(of)
     ranked = bool(accuracies[""].plans)
     head = ("left out", "error", "bias", "at most", *(("Spearman", "at least", "regret", "at most") if ranked else ()))
-    rows = [(name or "nothing", *_shares(one)) for name, one in accuracies.items()]
+    rows = [(name or "nothing", *shares(one)) for name, one in accuracies.items()]
     notes = [f"{accuracies[''].steps} steps; error, bias: on average, whatever the sign of an error and with it"]
     notes += ["Spearman, regret: on average over groups of plans, and in the worst one"] if ranked else []
     yield section("how good times are without one term", Table(rows, head, range(1, len(head))), Notes(notes))
     yield section("what the terms are", Table([(one.name, one.text, f"left out: {one.left_out}") for one in TERMS.values()]))
 
 
-def _shares(one: StepAccuracy) -> tuple[str, ...]:
+def shares(one: StepAccuracy) -> tuple[str, ...]:
     """Errors, and, where plans are ranked, how well."""
-    own = _share(one.error), _share(one.bias), _share(one.worst)
+    own = share(one.error), share(one.bias), share(one.worst)
     if one.rank_correlations is None or one.regrets is None:
         return own
     (mean, _, least), (regret, _, most) = one.rank_correlations, one.regrets
-    return (*own, f"{mean:.3f}", f"{least:.3f}", _share(regret), _share(most))
+    return (*own, f"{mean:.3f}", f"{least:.3f}", share(regret), share(most))
 
 
-def _settings(predictions: Sequence[Prediction]) -> dict[str, list[str]]:
+def own_settings(predictions: Sequence[Prediction]) -> dict[str, list[str]]:
     """The sizes in which runs differ, by their symbols."""
     names = ("model", "cluster", "fp8")
     said = [{name: getattr(one.run.run_as, name) for name in names} for one in predictions]
@@ -208,7 +208,8 @@ def _amount(amount: Fraction | None, of: RunSet) -> str:
     return "?" if amount is None else f"{float(amount / UNITS[of.unit]):.2f}"
 
 
-def _share(value: Fraction | None) -> str:
+def share(value: Fraction | None) -> str:
+    """A share in per cent; ``?`` where it is not known."""
     return "?" if value is None else f"{float(100 * value):.2f} %"
 
 

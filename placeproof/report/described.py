@@ -196,7 +196,7 @@ def figures(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
         yield f"peak {name}", _unit(peak, "FLOP/s"), device.origin(name)
     if (reached := device.reached) is not None:
         for name, rate in reached.products.items():
-            yield f"products {name} reach", _unit(rate, "FLOP/s"), reached.origin("products")
+            yield f"products {name} reach", _unit(rate, "FLOP/s"), reached.of_products(name)
         yield "memory reaches", _unit(reached.memory_bandwidth, "B/s"), reached.origin("memory_bandwidth")
         yield "a kernel takes", _unit(reached.kernel, "s"), reached.origin("kernel")
     links = [(level.name, level.bandwidth, level.latency, level) for level in cluster.levels]

@@ -15,7 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from placeproof.core import files
-from placeproof.core.diagnostics import Diagnostic, Place, Problems, suggestion
+from placeproof.core.diagnostics import Diagnostic, Place, Problems, refuse, suggestion
 from placeproof.core.stages import stage_layers
 from placeproof.core.symbols import info
 from placeproof.runs.measured import MeasuredRun, RunAs
@@ -49,34 +49,44 @@ class PlanRow:
         return Place(source=self.source, line=self.line, column=self.columns.get(column, 1), length=length, text=self.text)
 
     def placed(self, problem: Diagnostic) -> Diagnostic:
-        """What is wrong with what a row says, at the cell that says it."""
+        """What is wrong with what a row says, at the cell that says it, or at the strategy's."""
         said = problem.place
-        name = said.text.partition("=")[0] if said is not None and said.source == "--set" else ""
-        return replace(problem, place=self.place(name if name in self.cells else self.blamed(problem.message)))
+        if said is not None and said.text == self.cells["strategy"]:
+            own = self.place("strategy")
+            quoted = self.text[own.column - 1 : own.column] == '"'
+            return replace(problem, place=replace(own, column=own.column + quoted + said.column - 1, length=said.length))
+        name = said.text.partition("=")[0].strip() if said is not None and said.source == "--set" else ""
+        column = name if name in self.cells else self._blamed(problem.message)
+        unset = re.match(r"`--set (\w+)=", problem.help or "")
+        help = f"say it in a column `{unset[1]}`" if unset else problem.help or f"change `{column}` of this row"
+        return replace(problem, place=self.place(column), help=help)
 
-    def blamed(self, message: str) -> str:
-        """The column whose text, or whose symbol, a message speaks of in quotes; else the strategy's."""
-        named = re.findall(r"`([^`]*)`", message)
-        return next((c for name in named for c, cell in self.cells.items() if name and name in (cell, c)), "strategy")
+    def _blamed(self, message: str) -> str:
+        """The column whose cell, or whose name, a message speaks of in quotes."""
+        quoted = re.findall(r"`([^`]*)`", message)
+        return next((column for name in quoted for column, cell in self.cells.items() if name and name in (cell, column)), "strategy")
 
 
-def read_plans(path: str | Path, run_as: RunAs, settings: Sequence[str] = (), source: str = "") -> tuple[tuple[MeasuredRun, PlanRow], ...]:
-    """The steps of a table, each with its row. ``run_as``, ``settings``: what is the same for all of them; a model may be left open there.
+def read_plans(
+    path: str | Path, run_as: RunAs, settings: Sequence[str] = (), *, problems: Problems, source: str = ""
+) -> tuple[tuple[MeasuredRun, PlanRow], ...]:
+    """The sound steps of a table, each with its row. ``run_as``, ``settings``: what is the same for all of them; a model may be left open
+    there.
 
-    Raises InputError with all that is wrong with the table. What a strategy or a model is, is looked at when it is derived.
+    What is wrong with a row is added to the problems. Raises InputError where nothing can be read. What a strategy or a model is, is looked
+    at when it is derived.
     """
     text = files.read_text(path, code="PP110", help="give the path of a readable table of steps")
-    problems = Problems()
     rows = tuple(_rows(text, source or str(path), problems))
     if rows:
-        _check_columns(rows[0], run_as, settings, problems)
-    problems.raise_if_any()
-    found = tuple((_run(row, run_as, settings, problems), row) for row in rows[1:])
-    if not found:
+        unsound = Problems()
+        _check_columns(rows[0], run_as, settings, unsound)
+        unsound.raise_if_any()
+    if len(rows) < 2 and not problems.found:
         place = Place(source=source or str(path), line=1, column=1, text=text.partition("\n")[0])
-        problems.add("PP113", "there is no measured step", place=place, help=f"add a row for each; {MANUAL}")
-    problems.raise_if_any()
-    return found
+        refuse("PP113", "there is no measured step", f"add a row for each; {MANUAL}", place=place)
+    each = ((_run(row, run_as, settings, problems), row) for row in rows[1:])
+    return tuple((run, row) for run, row in each if run is not None)
 
 
 def _rows(text: str, source: str, problems: Problems) -> Iterator[PlanRow]:
@@ -144,32 +154,37 @@ def _is_symbol(name: str) -> bool:
     return True
 
 
-def _run(row: PlanRow, run_as: RunAs, settings: Sequence[str], problems: Problems) -> MeasuredRun:
-    """The step of a row; something usable in place of what is wrong."""
-    cells = row.cells
+def _run(row: PlanRow, run_as: RunAs, settings: Sequence[str], problems: Problems) -> MeasuredRun | None:
+    """The step of a row; None where it is not sound."""
+    cells, sound = row.cells, True
     unit = next(name for name in UNITS_OF_TIME if name in cells)
+
+    def require(condition: object, code: str, column: str, message: str, help: str) -> None:
+        nonlocal sound
+        if not condition:
+            problems.add(code, message, place=row.place(column), help=help)
+            sound = False
+
     took = Fraction(cells[unit]) if _NUMBER.fullmatch(cells[unit]) else Fraction(0)
-    if took <= 0:
-        problems.add("PP112", f"`{cells[unit]}` is no measured time", place=row.place(unit), help=f"a number of {unit} above 0")
-    if not _COUNT.fullmatch(cells.get("m", "1")):
-        help = "a whole number of at least 1: the micro-batches of a step on each pipeline"
-        problems.add("PP112", f"`{cells['m']}` is no number of micro-batches", place=row.place("m"), help=help)
-    for name in ("strategy", *(["model"] if not run_as.model else [])):
-        if not cells[name]:
-            problems.add("PP113", f"`{name}` is empty", place=row.place(name), help=f"say it; {MANUAL}")
-    if cells.get("fp8", "") not in ("", "yes"):
-        problems.add("PP112", f"`{cells['fp8']}` is not `yes`", place=row.place("fp8"), help="`yes`, or nothing")
-    if (stages := stage_layers(cells["stages"]) if cells.get("stages") else ()) is None:
-        help = "for example 7,8x14,7: 7, fourteen times 8, 7"
-        problems.add("PP112", f"`{cells['stages']}` lists no numbers of layers", place=row.place("stages"), help=help)
+    require(took, "PP112", unit, f"`{cells[unit]}` is no measured time", f"a number of {unit} above 0")
+    help = "a whole number of at least 1: the micro-batches of a step on each pipeline"
+    require(_COUNT.fullmatch(cells["m"]), "PP112", "m", f"`{cells['m']}` is no number of micro-batches", help)
+    for name in ("strategy", *([] if run_as.model else ["model"])):
+        require(cells[name], "PP113", name, f"`{name}` is empty", f"say it; {MANUAL}")
+    fp8, listed = cells.get("fp8", ""), cells.get("stages", "")
+    require(fp8 in ("", "yes"), "PP112", "fp8", f"`{fp8}` is not `yes`", "`yes`, or nothing")
+    stages: Sequence[int] | None = stage_layers(listed) if listed else ()
+    help = "for example 7,8x14,7: 7, fourteen times 8, 7"
+    require(stages is not None, "PP112", "stages", f"`{listed}` lists no numbers of layers", help)
+    if not sound:
+        return None
     words = {name: cells[name] for name in _WORDS if cells.get(name)}
     symbols = [f"{n}={cell}" for n, cell in cells.items() if cell and n not in ("strategy", "name", "stages", "m", *_WORDS, *UNITS_OF_TIME)]
-    m = int(cells["m"]) if _COUNT.fullmatch(cells.get("m", "")) else 1
     return MeasuredRun(
         name=cells.get("name") or f"line {row.line}",
         strategy=cells["strategy"],
         settings=(*settings, *symbols),
         run_as=replace(run_as, **words),
         stages=tuple(stages or ()),
-        steps={m: took / UNITS_OF_TIME[unit]},
+        steps={int(cells["m"]): took / UNITS_OF_TIME[unit]},
     )

@@ -98,9 +98,8 @@ def _read(table: Table, *, tables: bool) -> RunSet:
     run_as = RunAs(overlap=said.pop("overlap"), **{name: said[name] if name == "implementation" else said.pop(name) for name in words})
     settings, unit, plans = said.pop("settings"), UNITS[said["unit"]], said.pop("plans")
     runs = tuple(_run(row, run_as, settings, unit) for row in said.pop("run"))
-    table.problems.raise_if_any()
-    steps = tuple(run for run, _ in read_plans(_FOLDER / plans, run_as, settings)) if plans and tables else ()
-    return table.sound(RunSet(**said, runs=runs + steps))
+    steps = read_plans(_FOLDER / plans, run_as, settings, problems=table.problems) if plans and tables else ()
+    return table.sound(RunSet(**said, runs=runs + tuple(run for run, _ in steps)))
 
 
 def _run(row: Table, run_as: RunAs, settings: tuple[str, ...], unit: int) -> MeasuredRun:

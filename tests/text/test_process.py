@@ -27,6 +27,7 @@ ASKED: dict[str, tuple[list[str], set[int]]] = {
     "prove": (["ddp"], {0}),
     "plan": (["--model", "nothing"], {2}),
     "accuracy": (["nothing"], {2}),
+    "calibrate": (["nothing", "--from", "nothing.csv"], {2}),
     "measure": (["nothing"], {2}),
     "verify": (["nothing.json"], {2}),
     "replay": (["nothing.json"], {2}),

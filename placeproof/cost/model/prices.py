@@ -132,10 +132,26 @@ class Symbols:
 
 
 @dataclass(kw_only=True)
+class Exchanges:
+    """What is known of exchanges over the links of a cluster: who takes part, by axes, and how long one takes, by its bytes besides."""
+
+    groups: dict[tuple[tuple[str, ...], str | None], tuple[Group, ...]] = field(default_factory=dict)
+    timed: dict[tuple[str, tuple[str, ...], str | None, Fraction], Timed] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class Known:
+    """What is known of a derivation at some values: ``amounts``, numbers of its formulas, and exchanges by figures of the links."""
+
+    amounts: dict[Amount, Fraction] = field(default_factory=dict)
+    exchanges: dict[tuple[object, ...], Exchanges] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
 class Exact:
     """Times on a cluster, as exact fractions. ``flat``: by a ring, instead of the fastest algorithm. ``values``: of all symbols.
     ``by_kernels``: what is no product of matrices takes time as well, as the cluster says. ``without``: as in :class:`Symbols`.
-    ``amounts``: numbers of formulas that were worked out before, at the same values; more are added."""
+    ``known``: what was worked out before; more is added."""
 
     d: ModelDerivation
     cluster: Cluster
@@ -146,9 +162,13 @@ class Exact:
     flat: bool = False
     by_kernels: bool = False
     without: frozenset[str] = frozenset()
-    amounts: dict[Amount, Fraction] = field(default_factory=dict, repr=False)
-    _groups: dict[tuple[tuple[str, ...], str | None], tuple[Group, ...]] = field(default_factory=dict, repr=False)
-    _found: dict[tuple[str, tuple[str, ...], str | None, Fraction], Timed] = field(default_factory=dict, repr=False)
+    known: Known = field(default_factory=Known, repr=False)
+
+    @cached_property
+    def _exchanges(self) -> Exchanges:
+        """Those over links that are as fast as these."""
+        links = ((one.joins, one.latency, one.bandwidth, one.ports, one.ring) for one in self.cluster.levels)
+        return self.known.exchanges.setdefault((self.flat, self.cluster.device.memory_bandwidth, *links), Exchanges())
 
     @cached_property
     def mesh(self) -> dict[str, int]:
@@ -167,11 +187,12 @@ class Exact:
 
     def amount(self, expr: Amount) -> Fraction:
         """The number that an amount comes to."""
-        if expr not in self.amounts:
+        amounts = self.known.amounts
+        if expr not in amounts:
             value = self.d.value(expr, self.values)
             assert value is not None, f"all symbols are set: {expr}"
-            self.amounts[expr] = value
-        return self.amounts[expr]
+            amounts[expr] = value
+        return amounts[expr]
 
     def compute(self, operations: Amount) -> Fraction:
         """Seconds of so many floating-point operations."""
@@ -199,22 +220,22 @@ class Exact:
         kind = TIMED_AS.get(sent.kind, sent.kind)
         size = self.amount(sent.size) / self.amount(sent.calls)
         key = (sent.kind, sent.axes, sent.pair, size)
-        if key not in self._found:
+        if key not in self._exchanges.timed:
             groups = self.groups(sent.axes, sent.pair)
             algorithm = next(iter(ALGORITHMS[kind])) if self.flat else None
-            self._found[key] = fastest(kind, groups, size, self.cluster, algorithm)
-        return self._found[key]
+            self._exchanges.timed[key] = fastest(kind, groups, size, self.cluster, algorithm)
+        return self._exchanges.timed[key]
 
     def groups(self, axes: tuple[str, ...], pair: str | None = None) -> tuple[Group, ...]:
         """The groups along some axes; along ``pair`` those that are furthest apart stand for the two that meet. Raises InputError where the
         cluster has not as many devices."""
-        if (axes, pair) not in self._groups:
+        if (axes, pair) not in self._exchanges.groups:
             along = [n for n in self.mesh if n in axes or any(n in (f"{a}_inner", f"{a}_outer") for a in axes)]
             groups = self.cluster.groups(self.mesh, along)
             if pair is not None:
                 groups = ends(groups, self.mesh[pair], inside=prod(self.mesh[n] for n in along[: along.index(pair)]))
-            self._groups[axes, pair] = groups
-        return self._groups[axes, pair]
+            self._exchanges.groups[axes, pair] = groups
+        return self._exchanges.groups[axes, pair]
 
     def most(self, *amounts: Amount) -> Fraction:
         """The greatest of some times."""

@@ -34,7 +34,7 @@ from placeproof.cost.model.derivation import (
     run_costs,
     stage_kernels,
 )
-from placeproof.cost.model.prices import Exact, Price, Symbols, layout
+from placeproof.cost.model.prices import Exact, Known, Price, Symbols, layout
 from placeproof.cost.model.running import owned
 from placeproof.cost.model.terms import require_terms
 from placeproof.cost.model.traffic import Transfer
@@ -379,7 +379,7 @@ class StepTime:
         """The same step with other figures of its cluster, or without some terms. Raises InputError as :func:`step_time` does."""
         price = self.price
         order = [axis.name for axis in price.axes]
-        return _timed(self.d, self.given, cluster, self.overlap, order, price.flat, self.reserve, frozenset(without), price.amounts)
+        return _timed(self.d, self.given, cluster, self.overlap, order, price.flat, self.reserve, frozenset(without), price.known)
 
     @property
     def devices(self) -> int:
@@ -490,7 +490,7 @@ def step_time(
     if overlap not in OVERLAP:
         refuse("PP104", f"there is no overlap `{overlap}`", suggestion(overlap, OVERLAP) or "none, data or all")
     require_values(d, values)
-    return _timed(_on(told(d, values), cluster), values, cluster, overlap, order, flat, reserve, frozenset(without), {})
+    return _timed(_on(told(d, values), cluster), values, cluster, overlap, order, flat, reserve, frozenset(without), Known())
 
 
 def _timed(
@@ -502,9 +502,9 @@ def _timed(
     flat: bool,
     reserve: Fraction | None,
     without: frozenset[str],
-    amounts: dict[Amount, Fraction],
+    known: Known,
 ) -> StepTime:
-    """``amounts``: as of :class:`placeproof.cost.model.prices.Exact`."""
+    """``known``: of the derivation at these values."""
     rates = rates_on(cluster, {**d.values, **values}, fp8=d.at.fp8, without=without)
     price = Exact(
         d=d,
@@ -516,7 +516,7 @@ def _timed(
         flat=flat,
         by_kernels=rates.by_kernels,
         without=without,
-        amounts=amounts,
+        known=known,
     )
     stages, runs = stage_times(d, price, overlap)
     return StepTime(

@@ -222,7 +222,7 @@ def _efficiency(step: StepTime) -> Iterator[str]:
         reason = next((text for value, text in EFFICIENCY.values() if value == eta), "as it was set")
         yield f"efficiency eta = {eta}: {reason}"
         return
-    yield f"efficiency eta = {figure(eta)}: what products of matrices reach on this device ({reached.origin('products')})"
+    yield f"efficiency eta = {figure(eta)}: what products of matrices reach on this device ({reached.of_products(step.format)})"
     each = seconds_text(step.price.values["t_k"])
     yield f"a kernel without a product of matrices takes {each} beside what it moves, and so does an exchange"
     for level in step.price.cluster.levels:
