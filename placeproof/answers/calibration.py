@@ -138,7 +138,8 @@ def _held_out(text: str, steps: Sequence[Prediction]) -> tuple[tuple[int, ...], 
         first, _, last = part.partition("-")
         chosen |= {*range(int(first), min(int(last or first), len(steps) + 1) + 1)}
         if int(last or first) > len(steps) or int(last or first) < int(first):
-            refuse("PP104", f"`--held-out {text}` names steps that there are not: there are {len(steps)}", help="they are counted from 1")
+            help = "they are counted from 1, and the first of several comes first"
+            refuse("PP104", f"`--held-out {text}` names steps that there are not: there are {len(steps)}", help=help)
     return tuple(sorted(chosen)), "as they were named"
 
 
