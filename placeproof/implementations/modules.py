@@ -78,7 +78,8 @@ class Gradient:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """``takes``: operands by name. ``gives``: the result; ``beside``: what is made with it. ``view``: it makes no tensor. ``unless``: it
+    """``takes``: operands by name. ``gives``: the result; ``beside``: what is made with it. ``view``: it makes no tensor, and
+    gives so many ``pieces``. ``unless``: it
     gives its operand where their ``dims``, ``width`` or ``order`` are the same. ``only_with``: an operand without which it does nothing.
     ``by``: gradients in the order in which they are made."""
 
@@ -88,6 +89,7 @@ class Operation:
     gives: Spec
     beside: Mapping[str, Spec] = field(default_factory=dict, hash=False)
     view: bool = False
+    pieces: int = 1
     unless: str = ""
     only_with: str = ""
     by: Mapping[str, Gradient] = field(default_factory=dict, hash=False)
@@ -138,6 +140,7 @@ def _operation(table: Table) -> Operation:
         gives=lambda t, key: t.parsed(key, spec, "scalar", required=True),
         beside=lambda t, key: {n: t.table(key).parsed(n, spec, "scalar") for n in t.table(key).data},
         view=Table.flag,
+        pieces=lambda t, key: t.count(key) or 1,
         unless=lambda t, key: t.choice(key, ("dims", "width", "order"), " ").strip(),
         only_with=Table.text,
         by=lambda t, key: {one.name: _gradient(one) for one in t.tables(key)},
@@ -212,6 +215,10 @@ def _misread(body: tuple[ast.stmt, ...], known: Mapping[str, Operation], every: 
         last = number == len(body)
         match stmt:
             case ast.Assign(targets=[ast.Name()], value=value) if not last:
+                yield from _misread_value(value, known, every)
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Call(func=ast.Name(id=name)) as value) if (
+                not last and all(isinstance(t, ast.Name) for t in targets) and name in known and known[name].pieces == len(targets)
+            ):
                 yield from _misread_value(value, known, every)
             case ast.Delete(targets=targets) if not last and all(isinstance(t, ast.Name) for t in targets):
                 pass

@@ -146,12 +146,12 @@ class Plain(nn.Module):
     def __init__(self, n: Sizes) -> None:
         super().__init__()
         self.n = n
-        self.q, self.k, self.v, self.o = (nn.Linear(n.hidden, n.hidden) for _ in range(4))
+        self.qkv, self.o = nn.Linear(n.hidden, 3 * n.hidden), nn.Linear(n.hidden, n.hidden)
         self.register_buffer("future", torch.ones(n.tokens, n.tokens, dtype=torch.bool).triu(1))
         self.drop = nn.Dropout(n.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (w(x).unflatten(-1, (-1, self.n.width)).transpose(1, 2) for w in (self.q, self.k, self.v))
+        q, k, v = (piece.unflatten(-1, (-1, self.n.width)).transpose(1, 2) for piece in self.qkv(x).chunk(3, dim=-1))
         if self.n.fused:
             o = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:

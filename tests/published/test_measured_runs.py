@@ -6,11 +6,12 @@ import csv
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -365,16 +366,78 @@ def test_what_a_file_speaks_of_has_to_be_there(tmp_path: Path) -> None:
     assert all(place is not None and place.source == str(file) for place in found.values())
 
 
-@pytest.mark.parametrize("name", names())
-def test_what_our_own_files_speak_of_is_there(name: str, tmp_path: Path) -> None:
-    import placeproof
+def _ours(name: str) -> str:
+    """The text of a file that comes with placeproof, under another name."""
     from placeproof import implementations
 
-    file = tmp_path / "mine.toml"
     text = (Path(implementations.__file__).parent / f"{name}.toml").read_text(encoding="utf-8")
-    file.write_text(text.replace(f'name = "{name}"', 'name = "mine"', 1), encoding="utf-8")
+    return text.replace(f'name = "{name}"', 'name = "mine"', 1)
+
+
+def _run_with(text: str, folder: Path) -> None:
+    """Derive with an implementation of a file. Raises InputError."""
+    import placeproof
+
+    file = folder / "mine.toml"
+    file.write_text(text, encoding="utf-8")
     assert find(str(file)).mentions
-    placeproof.model("ddp(2)", "llama3-8b", implementation=str(file))
+    placeproof.model("ddp(2)", "llama3-8b", implementation=str(file), b=2)
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_our_own_files_speak_of_is_there(name: str, tmp_path: Path) -> None:
+    _run_with(_ours(name), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('needs = ["result"]', 'needs = ["results"]', "`results` is no tensor of operation `rsqrt`"),
+        ('"cube = x"', '"cube"', "tells no tensor"),
+        ('"cube = x"', '"free cube"', "`cube` is no tensor of operation `rsqrt`"),
+        ('gives = "x without over"', 'gives = "x of y"', "`x of y` tells no tensor"),
+        ('gives = "x | y"', 'gives = "x | z"', "`z` is no tensor of operation `add`"),
+        ("pieces = 3", "piece = 3", "`piece` is no key"),
+        ('unless = "order"', 'unless = "orders"', "`orders` is no unless"),
+        ("square(wide)", "squared(wide)", "no operation and no module of the file: `squared(wide)`"),
+        ("linear(o, wo)", "linear(o)", "`linear` takes `x` and `w` and `b`"),
+        ('mean(square(wide), over="hidden")', 'mean(square(wide), ober="hidden")', "`ober` is no option of operations"),
+        ("variance = mean", "variance -= mean", "statement 2 is neither"),
+        ("variance = mean", "variance = = mean", "`forward` cannot be read"),
+        ("q, k, v = chunk", "q, k = chunk", "statement 1 is neither"),
+        ("cat(neg(x2), x1)", "cat(neg(x2), x3)", "`x3` is no tensor of module `rotate_half`"),
+        ("rsqrt(shift(variance))", "rsqrt(shift(varianc))", "block `rms_norm` has no tensor `varianc`"),
+        ("del q_turned, k_turned", "del q, k_turned", "block `attention_flash` has no tensor `q`"),
+        ("[module.swiglu]", "[module.swiglus]", "there is no block `swiglus`"),
+        ('gives="batch kv_heads tokens width"', 'gives="batch tokens width"', "modules of `mine` cannot be run"),
+    ],
+)
+def test_modules_that_are_wrong(old: str, new: str, says: str, tmp_path: Path) -> None:
+    """Nothing of operations and modules is passed over, and no module runs with tensors that do not fit."""
+    text = _ours("pytorch-2.13")
+    assert old in text
+    with pytest.raises(InputError) as error:
+        _run_with(text.replace(old, new, 1), tmp_path)
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "how", "says"),
+    [
+        ("tp(2) * sp", {}, "`tp` has a part of their tensors"),
+        ("ddp(2)", {"recompute": "full"}, "what it computes again"),
+        ("pp(2, schedule=zb-h1)", {}, "gradients by weights need that are put off"),
+        ("ddp(2)", {"fp8": True}, "which tensors are in fp8"),
+    ],
+)
+def test_modules_are_refused_for_what_they_do_not_know(strategy: str, how: dict[str, Any], says: str) -> None:
+    import placeproof
+
+    with pytest.raises(InputError) as error:
+        placeproof.model(strategy, "llama3-8b", implementation="pytorch-2.13", b=1, **how)
+    assert says in str(error.value)
+    with pytest.raises(InputError, match="has no module for block `moe`"):
+        placeproof.model("ddp(2)", "mixtral-8x7b", implementation="pytorch-2.13", b=1)
 
 
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
@@ -415,3 +478,37 @@ def test_a_layer_that_is_computed_again_keeps_its_output() -> None:
         most.append(max(int(m.bytes.subs(sizes)) for m in cost.moments if m.part == "layers" and m.backward))
     assert most[0] > most[1]
     assert (most[0] - most[1]) % (8192 * 4096 * 2) == 0  # streams
+
+
+#: What PyTorch's MemTracker says of four blocks of GPT (hidden 1024, 16 heads, one sequence of 1024 tokens, bf16, Adam), with a tenth
+#: dropped or nothing: bytes of activations when most lies there, and of all. torch==2.13.0: torch.distributed._tools.
+MEMTRACKER = {"yes": (526413828, 887460036), "no": (245395460, 637898948)}
+
+
+@pytest.mark.parametrize("dropout", MEMTRACKER)
+def test_what_memtracker_measured(dropout: str) -> None:
+    """To the byte: activations, and all tensors, at the moment at which most of them lie there, which is in backward of the last block.
+
+    MemTracker is a mode of dispatch, under which gradients are added anew. What it ran has nothing but blocks and the sum of what the last
+    one gives; 12 tensors a block have a step count of four bytes, so that queries, keys and values are one product.
+    """
+    from placeproof.cost.blocks.autograd import Buffer, Setting, run
+    from placeproof.models.programs import weights
+
+    run_by = find("pytorch-2.13")
+    blocks = next(s for s in load("gpt", dropout=dropout).segments if s.name == "layers").blocks
+    sizes = {"batch": 1, "tokens": 1024, "keys": 1024, "hidden": 1024, "heads": 16, "width": 64, "ffn": 4096, "3": 3}
+    own = frozenset(w.name for block in blocks for w in weights(block.program))
+    setting = Setting(width=2, alone=frozenset({"batch"}), in_place=False, added=True, waits=own)
+    ran = run([(b.name, b.program) for b in blocks], run_by.modules, run_by.operations, setting)
+
+    def bytes_(every: Iterable[Buffer]) -> int:
+        return sum(math.prod(sizes[dim] for dim in b.dims) * (2 if b.width == "a" else int(b.width)) for b in every)
+
+    parameters = 4 * sum(math.prod(sizes[dim] for dim in w.dims) for block in blocks for w in weights(block.program))
+    assert parameters == 50384896
+    beside = 2 * parameters + (2 * 2 * parameters + 4 * 12 * 4)
+    before = 3 * bytes_(ran.kept) + 2 * 2  # of three other blocks, the sum, and the gradient that backward begins with
+    most = max((lying for backward, lying in ran.moments if backward), key=bytes_)
+    activations = before + bytes_(b for b in most if b in ran.kept)
+    assert (activations, beside + before + bytes_(most)) == MEMTRACKER[dropout]

@@ -40,14 +40,14 @@ class Buffer:
 @dataclass(eq=False, slots=True, kw_only=True)
 class Value:
     """A tensor: its dimensions, and the ``order`` in which they lie in its buffer, the outermost first. ``weight``: of the header;
-    ``node``: what made it, where its gradient is wanted."""
+    ``pieces``: what an operation gives that gives several, itself among them."""
 
     buffer: Buffer
     dims: tuple[str, ...]
     order: tuple[str, ...]
     wanted: bool = False
     weight: bool = False
-    node: _Node | None = None
+    pieces: tuple[Value, ...] = ()
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -190,6 +190,10 @@ class _Run:
                     made = self._value(told, names)
                     made.buffer.name = name if made.buffer.name in self.operations else made.buffer.name
                     self._let(names, name, made)
+                case ast.Assign(targets=[ast.Tuple(elts=targets)], value=told):
+                    for target, piece in zip(targets, self._value(told, names).pieces, strict=True):
+                        assert isinstance(target, ast.Name)
+                        self._let(names, target.id, piece)
                 case ast.Delete(targets=targets):
                     for target in targets:
                         assert isinstance(target, ast.Name)
@@ -234,8 +238,10 @@ class _Run:
             return first
         wanted = any(v.wanted for n, v in given.items() if n in operation.by)
         if operation.view:
-            first.buffer.held += 1
-            result = Value(buffer=first.buffer, dims=dims, order=order, wanted=wanted)
+            first.buffer.held += operation.pieces
+            every = tuple(Value(buffer=first.buffer, dims=dims, order=order, wanted=wanted) for _ in range(operation.pieces))
+            result = every[0]
+            result.pieces = every
         else:
             result = Value(buffer=self._make(dims, width, name=operation.name), dims=dims, order=order, wanted=wanted)
         made = {"result": result}
@@ -336,9 +342,11 @@ class _Run:
         gradients: dict[int, Value] = {id(last): Value(buffer=seed, dims=last.dims, order=last.order)}
         for node in reversed(self.nodes):
             self.block, self.number = node.block
-            gradient = gradients.pop(id(node.names["result"]), None)
-            made = [] if gradient is None else self._gradients(node, gradient)
-            for buffer in (*node.saved, *([] if gradient is None else [gradient.buffer])):
+            result = node.names["result"]
+            own = [gradients.pop(id(piece), None) for piece in result.pieces or (result,)]
+            told = [gradient for gradient in own if gradient is not None]
+            made = self._gradients(node, told[0]) if told else []
+            for buffer in (*node.saved, *(gradient.buffer for gradient in told)):
                 self._drop(buffer)
             for value, one in made:
                 self._add(gradients, value, one)

@@ -357,6 +357,7 @@ def sizing(linked: Linked, widths: Mapping[str, int], fp8: bool) -> Sizing:
     for axis in (a for a in axes if a.name in linked.experts and a.splits.batch):  # samples whose tokens meet where the experts are
         sizes["batch"] = sizes["batch"] * degrees[axis.name]
     load = symbol("c") if linked.experts else 1
+    sizes["3"] = 3  # queries, keys and values in one
     sizes |= {f"{dim}/2": size / 2 for dim, size in sizes.items() if not isinstance(size, int)}  # halves of heads are turned by positions
     return Sizing(sizes=sizes, degrees=degrees, width=symbol("b_a"), widths=widths, load=load, fp8=fp8)
 
