@@ -101,8 +101,9 @@ def plan(model: str | Model, cluster: str, devices: int, **options: Any) -> Plan
     """The best placements of a model on so many devices of a cluster: what ``placeproof plan`` says.
 
     ``options``: ``batch`` (sequences of a step) or ``tokens``; ``only``, ``forbid`` and ``most`` (choices that are pinned, texts as on the
-    command line: ``only=["tp=8"]``), ``count`` (how many plans), ``efficiency``, ``overlap``, ``reserve``, ``implementation``, ``fp8``,
-    ``vocab_padding``, ``precision``, and symbols: ``plan("llama3-8b", "dgx-h100", 16, batch=64, s=4096)``.
+    command line: ``only=["tp=8"]``), ``count`` (how many plans), ``why`` (strategies that are asked about), ``efficiency``, ``overlap``,
+    ``reserve``, ``implementation``, ``fp8``, ``vocab_padding``, ``precision``, and symbols: ``plan("llama3-8b", "dgx-h100", 16, batch=64,
+    s=4096)``.
 
     Raises :class:`placeproof.core.diagnostics.InputError` when the input cannot be used.
     """

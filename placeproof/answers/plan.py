@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,9 @@ from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap, measured
 from placeproof.cost.values import how_to_set
 from placeproof.implementations import find as find_implementation
 from placeproof.planning.choices import Pins, space_of
-from placeproof.planning.search import Outcome, Plan, Search
+from placeproof.planning.exact import Plan
+from placeproof.planning.reasons import Beside, Reason, beside, reasons
+from placeproof.planning.search import Outcome, Search
 from placeproof.planning.space import Point, Space
 from placeproof.planning.task import Task
 from placeproof.report import plan as documents
@@ -37,12 +39,15 @@ MOST_BATCH = 1 << 24
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Planned(Answer):
-    """The best plans of a grid, in order, and what became of its other points. ``verdicts``: of each plan's strategy."""
+    """The best plans of a grid, in order, and what became of its other points. ``verdicts``: of each plan's strategy, with open degrees.
+    ``reasons``: why nothing fits; ``besides``: strategies that were asked about."""
 
     task: Task
     space: Space
     outcome: Outcome
     verdicts: Mapping[str, str]
+    reasons: Sequence[Reason] = ()
+    besides: Sequence[Beside] = ()
 
     @property
     def plans(self) -> Sequence[Plan]:
@@ -52,7 +57,7 @@ class Planned(Answer):
     @property
     def document(self) -> Document:
         """What it says."""
-        return documents.document(self.task, self.space, self.outcome, self.verdicts)
+        return documents.document(documents.Found(**{f.name: getattr(self, f.name) for f in fields(self)}))
 
 
 def planned(
@@ -66,6 +71,7 @@ def planned(
     forbid: Sequence[str] = (),
     most: Sequence[str] = (),
     count: int = 10,
+    why: Sequence[str] = (),
     efficiency: Setting | None = None,
     overlap: Overlap = DEFAULT_OVERLAP,
     reserve: Setting | None = None,
@@ -86,7 +92,9 @@ def planned(
     read = subjects.model(model) if isinstance(model, str) else model
     settings = Settings(given=texts(numbers), precision=precision).numbers()
     run = ModelRun(fp8=fp8, padding=vocab_padding, run_by=run_by)
-    return plan(question(read, run, settings, clock, devices, batch=batch, tokens=tokens), Pins(only=only, forbid=forbid, most=most), count)
+    return plan(
+        question(read, run, settings, clock, devices, batch=batch, tokens=tokens), Pins(only=only, forbid=forbid, most=most), count, why
+    )
 
 
 def question(
@@ -131,8 +139,8 @@ def question(
     )  # fmt: skip
 
 
-def plan(task: Task, pins: Pins, count: int) -> Planned:
-    """The best plans of the grid that the pins leave, each proved. Raises InputError."""
+def plan(task: Task, pins: Pins, count: int, why: Sequence[str] = ()) -> Planned:
+    """The best plans of the grid that the pins leave, each proved; and beside them strategies that are asked about. Raises InputError."""
     if not 1 <= count <= 100:
         refuse("PP202", f"{count} plans cannot be listed", help="from 1 to 100")
     space = space_of(task.model, task.devices, task.batch, pins)
@@ -145,5 +153,7 @@ def plan(task: Task, pins: Pins, count: int) -> Planned:
             verdicts[text] = judgement_of_model(text, task.model).word
         return verdicts[text]
 
+    besides = tuple(beside(task, space, text) for text in why)
     outcome = search.run(count, verdict)
-    return Planned(task=task, space=space, outcome=outcome, verdicts=verdicts)
+    found = () if outcome.plans or outcome.least is None or outcome.least.fits else reasons(task, pins, search.known)
+    return Planned(task=task, space=space, outcome=outcome, verdicts=verdicts, reasons=found, besides=besides)

@@ -31,6 +31,9 @@ class Options:
     )
     most: list[str] | None = option("--max", "Try no larger degree or micro-batch: tp=8, b=4; may be repeated.", metavar="CHOICE=N")
     top: int = option("--top", "How many plans are listed.", metavar="N", default=10, min=1)
+    why: list[str] | None = option(
+        "--why", "Say where a strategy stands, `fsdp(64)`, and what it loses; may be repeated.", metavar="STRATEGY"
+    )
     json_: bool = option("--json", "Print JSON (schema placeproof.plan/1).", default=False)
 
 
@@ -65,7 +68,7 @@ def command(options: Options) -> None:
     problems.raise_if_any()
     task = question(model(), run, numbers(), clock, o.devices, batch=o.global_batch, tokens=tokens)
     pins = Pins(only=tuple(o.only or ()), forbid=tuple(o.forbid or ()), most=tuple(o.most or ()))
-    found = plan(task, pins, o.top)
+    found = plan(task, pins, o.top, o.why or ())
     show(found.document, json_=o.json_, ascii=False)
     if not found.plans:
         raise typer.Exit(1)

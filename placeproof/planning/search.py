@@ -3,9 +3,9 @@ be."""
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
+from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from math import prod
 from typing import NamedTuple
@@ -13,46 +13,21 @@ from typing import NamedTuple
 import numpy as np
 
 from placeproof.core.diagnostics import InputError
-from placeproof.cost.model.checks import require_fit
-from placeproof.cost.model.derivation import derive_linked
 from placeproof.cost.model.parts import DeviceSegment
-from placeproof.cost.model.recomputation import chosen, of_layers
-from placeproof.cost.model.time import StepTime, step_time
-from placeproof.cost.model.vocabulary import MULTIPLE, padded
+from placeproof.cost.model.vocabulary import MULTIPLE
 from placeproof.planning.arrays import Array
 from placeproof.planning.bounds import StageAmounts, StageKind, bounds, message_seconds, stage_amounts, stage_kinds
+from placeproof.planning.exact import Plan, worked_out
 from placeproof.planning.space import AXES, Flow, Mesh, Option, Point, Space, axes_of
 from placeproof.planning.tables import Blocks, GroupTimes, PartAmounts, Points, StateAmounts, States, taken
 from placeproof.planning.task import Task
 from placeproof.schedules import load
 from placeproof.semantics.blocks.plan import HEADS
-from placeproof.semantics.linked import link
-from placeproof.strategies import parse_strategy
 
 #: How much a bound may be above what it bounds by rounding.
 ROUNDING = 1e-9
-#: Where nothing fits, so many points are worked out that are nearest to that.
-NEAREST = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """A point with its exact time and memory. ``room``: bytes that tensors may take on its fullest device, which has ``peak``."""
-
-    point: Point
-    step: StepTime
-    peak: Fraction
-    room: Fraction
-
-    @property
-    def seconds(self) -> Fraction:
-        """Of a step."""
-        return self.step.seconds
-
-    @property
-    def fits(self) -> bool:
-        """Whether tensors have that room."""
-        return self.peak <= self.room
+#: So many points are kept that are nearest to fitting.
+NEAREST = 100
 
 
 class Bounded(NamedTuple):
@@ -103,17 +78,24 @@ class Outcome:
     least: Plan | None = None
 
 
-class Search:
-    """A search for the best points of a space."""
+@dataclass(kw_only=True)
+class Derived:
+    """What was derived for some options and axes, whatever the number of devices and the batch."""
 
-    def __init__(self, task: Task, space: Space) -> None:
+    segments: dict[tuple[tuple[bool, str, str], tuple[bool, ...]], tuple[DeviceSegment, ...]] = field(default_factory=dict)
+    blocks: dict[tuple[tuple[str, ...], bool, str, str], Blocks] = field(default_factory=dict)
+    states: dict[tuple[tuple[str, ...], str, bool, int | None], States] = field(default_factory=dict)
+
+
+class Search:
+    """A search for the best points of a space. ``known``: what another search derived of the same model on the same cluster."""
+
+    def __init__(self, task: Task, space: Space, known: Derived | None = None) -> None:
         self.task, self.space = task, space
+        self.known = known or Derived()
         self.cut: dict[str, int] = {}
         self.pool: list[Bounded] = []
         self.nearest: list[tuple[float, Point]] = []
-        self._segments: dict[tuple[tuple[bool, str, str], tuple[bool, ...]], tuple[DeviceSegment, ...]] = {}
-        self._blocks: dict[tuple[tuple[str, ...], bool, str, str], Blocks] = {}
-        self._states: dict[tuple[tuple[str, ...], str, bool, int | None], States] = {}
 
     def run(self, count: int, verdict: Callable[[Point], str] | None = None) -> Outcome:
         """The best points, so many at most. ``verdict``: whether one trains what one device trains; those that are not `proved` are cut."""
@@ -133,7 +115,7 @@ class Search:
             kept = [plan for plan, word in zip(outcome.plans, words, strict=False) if word == "proved"]
             outcome.plans = [*kept, *outcome.plans[count:]]
         if not outcome.plans and self.nearest:
-            outcome.least = self._least()
+            outcome.least = self.least()
         outcome.bounded = len(queue) + max(0, len(outcome.plans) - count)
         del outcome.plans[count:]
         return outcome
@@ -149,24 +131,32 @@ class Search:
             self._cut("does not fit", 1)
             return
         outcome.plans.append(plan)
-        outcome.plans.sort(key=lambda p: (p.seconds, p.peak, p.point.expression, p.point.b))
+        outcome.plans.sort(key=lambda p: (p.seconds, p.peak, p.expression, p.b))
 
     def _exact(self, point: Point) -> Plan:
         """A point worked out; points with the same blocks on the same axes have the same segments."""
         key = (point.option.key, tuple(getattr(point.mesh, axis) > 1 for axis in AXES))
-        plan = exact(self.task, point, self._segments.get(key))
-        self._segments[key] = plan.step.d.parts
+        known, words = self.known.segments.get(key), point.option.recompute
+        placed = worked_out(self.task, point.expression, recompute=words, b=point.b, m=point.m, segments=known)
+        plan = Plan(**{f.name: getattr(placed, f.name) for f in fields(placed)}, point=point)
+        self.known.segments[key] = plan.step.d.parts
         return plan
 
-    def _least(self) -> Plan | None:
-        """Of the points nearest to fitting, the one that is exactly so."""
-        found = []
-        for _, point in self.nearest:
+    def least(self) -> Plan | None:
+        """The point that needs the least memory beyond what there is, or fits; None where no point keeps all rules.
+
+        It is the one of all points unless all of :data:`NEAREST` are worked out, and each has a bound below it.
+        """
+        found: Plan | None = None
+        for beyond, point in self.nearest:
+            if found is not None and (found.fits or beyond > float(found.peak - found.room)):
+                break
             try:
-                found.append(self._exact(point))
+                plan = self._exact(point)
             except InputError:
                 continue
-        return min(found, key=lambda plan: plan.peak - plan.room, default=None)
+            found = plan if found is None or plan.peak - plan.room < found.peak - found.room else found
+        return found
 
     # Bounds.
 
@@ -218,7 +208,7 @@ class Search:
             self._cut(f"refused: {error.diagnostics[0].message}", len(points) * each)
             return
         others = self.space.recompute[: self.space.recompute.index(option.recompute)]
-        before = (self._blocks.get((axes, *replace(option, recompute=words).key)) for words in others)
+        before = (self.known.blocks.get((axes, *replace(option, recompute=words).key)) for words in others)
         if any(other is not None and blocks.alike == other.alike for other in before):
             self._cut("the same as another point", len(points) * each)
             return
@@ -291,8 +281,11 @@ class Search:
         fits = own.beyond[rows] <= ROUNDING * float(self.task.cluster.device.capacity)
         self._cut("does not fit", int(np.count_nonzero(~fits)))
         chosen = replace(option, flow=flow)
-        nearest = rows[np.argmin(own.beyond[rows])]
-        self.nearest = sorted([*self.nearest, (float(own.beyond[nearest]), _point(points, nearest, chosen))], key=lambda n: n[0])[:NEAREST]
+        for nearest in rows[np.argsort(own.beyond[rows], kind="stable")[:NEAREST]]:
+            if len(self.nearest) >= NEAREST and own.beyond[nearest] >= self.nearest[-1][0]:
+                break
+            insort(self.nearest, (float(own.beyond[nearest]), _point(points, nearest, chosen)), key=lambda n: n[0])
+            del self.nearest[NEAREST:]
         rows = rows[fits]
         if len(rows):
             self.pool.append(Bounded(own.seconds[rows], rows, points, chosen))
@@ -314,40 +307,19 @@ class Search:
 
     def _blocks_of(self, option: Option, axes: tuple[str, ...]) -> Blocks:
         key = (axes, *option.key)
-        if key not in self._blocks:
-            self._blocks[key] = Blocks(self.task, option, [a for a in axes if a != "pp"])
-        return self._blocks[key]
+        if key not in self.known.blocks:
+            self.known.blocks[key] = Blocks(self.task, option, [a for a in axes if a != "pp"])
+        return self.known.blocks[key]
 
     def _derived(self, stages: int, axes: tuple[str, ...], option: Option, blocks: Blocks) -> States:
         several = stages > 1 and sum(part.repeats for part in blocks.segments) > 1
         key = (axes, option.data, option.sp, stages if several else None)
-        if key not in self._states:
+        if key not in self.known.states:
             of_any = replace(option, attention="ring", flow=Flow(schedule="1f1b"))
-            self._states[key] = States(self.task, of_any, axes, blocks, stages if several else None)
-        return self._states[key]
+            self.known.states[key] = States(self.task, of_any, axes, blocks, stages if several else None)
+        return self.known.states[key]
 
 
 def _point(points: Points, row: int, option: Option) -> Point:
     mesh = Mesh(**{axis: int(getattr(points, axis)[row]) for axis in AXES})
     return Point(mesh=mesh, option=option, b=int(points.b[row]), m=int(points.m[row]))
-
-
-def exact(task: Task, point: Point, segments: tuple[DeviceSegment, ...] | None = None) -> Plan:
-    """The exact time and memory of a point, derived by itself; ``segments``: those of the model under its options, if they are there.
-
-    Raises InputError where it cannot be.
-    """
-    strategy = parse_strategy(point.expression)
-    values = {**task.values, "b": Fraction(point.b), "m": Fraction(point.m)}
-    model = task.model if task.padding == 0 else padded(task.model, strategy, values, task.padding)
-    words = chosen(strategy, point.option.recompute)
-    linked = link(model, of_layers(strategy, words), recompute=words)
-    d = derive_linked(linked, widths=task.widths, fp8=task.fp8, run_by=task.run_by, segments=segments)
-    require_fit(d, values)
-    step = step_time(d, values, task.cluster, overlap=task.overlap, reserve=task.reserve)
-    rows = []
-    for cost in step.d.costs:
-        communicators = len({sent.axes for sent in cost.sent if step.price.timed(sent).group.degree > 1})
-        rows.append((step.price.amount(cost.peak), task.room(communicators)))
-    peak, room = max(rows, key=lambda row: row[0] - row[1])
-    return Plan(point=point, step=step, peak=peak, room=room)

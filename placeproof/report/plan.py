@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from placeproof.cost.model.process import process_memory
-from placeproof.cost.model.time import OVERLAP, StepTime
-from placeproof.planning.search import Outcome, Plan
+from placeproof.cost.model.time import OVERLAP
+from placeproof.planning.exact import Placed, Plan
+from placeproof.planning.reasons import Beside, Reason, terms
+from placeproof.planning.search import Outcome
 from placeproof.planning.space import AXES, Space
 from placeproof.planning.task import Task
 from placeproof.report.document import Document, Lines, Notes, Section, Table, section
@@ -19,49 +22,103 @@ SCHEMA = "placeproof.plan/1"
 ALIKE = Fraction(2, 100)
 
 
-def document(task: Task, space: Space, outcome: Outcome, verdicts: Mapping[str, str]) -> Document:
-    """The best plans, and what became of the other points of the grid. ``verdicts``: by the strategy of a plan, with open degrees."""
-    return Document(
-        name=f"{task.model.name} on {task.devices} devices",
-        sections=lambda: _sections(task, space, outcome, verdicts),
-        data=lambda: _data(task, space, outcome, verdicts),
-    )
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What is told: the best plans, and what became of the other points of the grid. ``verdicts``: by the strategy of a plan, with open
+    degrees. ``reasons``: why nothing fits. ``besides``: strategies that were asked about."""
+
+    task: Task
+    space: Space
+    outcome: Outcome
+    verdicts: Mapping[str, str]
+    reasons: Sequence[Reason] = ()
+    besides: Sequence[Beside] = ()
 
 
-def _sections(task: Task, space: Space, outcome: Outcome, verdicts: Mapping[str, str]) -> Iterator[Section]:
+def document(found: Found) -> Document:
+    """All of it."""
+    task = found.task
+    return Document(name=f"{task.model.name} on {task.devices} devices", sections=lambda: _sections(found), data=lambda: _data(found))
+
+
+def _sections(found: Found) -> Iterator[Section]:
+    task, outcome, verdicts = found.task, found.outcome, found.verdicts
     length = task.model.sizes.get("s")
     of = f"{task.batch:,} sequences" + (f" of {length:,} tokens" if length else "")
     title = f"{task.model.name} on {task.devices:,} devices of {task.cluster.name}, {of} a step"
     if not outcome.plans:
-        yield section(f"{title}: nothing fits", Lines(_least(outcome)))
+        yield section(f"{title}: nothing fits", Lines([*_least(outcome)]))
+        if found.reasons:
+            rows = [(reason.of, _instead(reason)) for reason in found.reasons]
+            yield section("without any one of these something fits", Table(rows, ("reason", "what fits without it")))
     else:
         best = outcome.plans[0]
         yield section(f"{title}: {seconds_text(best.seconds)}", Lines([*_best(task, best, verdicts)]))
         yield _table(task, outcome)
         yield section("strategies", Table([*_strategies(outcome, verdicts)], ("", "verdict", "strategy"), (0,)))
         yield _times(outcome)
-    yield _grid(space, outcome)
+    for one in found.besides:
+        yield _beside(found, one)
+    yield _grid(found.space, outcome)
     yield section("what is taken for granted", Notes(_granted(task), items=True))
 
 
-def _least(outcome: Outcome) -> list[str]:
-    if outcome.least is None:
-        return ["no point of the grid keeps all rules"]
-    plan = outcome.least
-    return [
-        f"the least that a device needs for tensors is {giga(plan.peak)} GB, and there are {giga(plan.room)} GB for them:",
-        f"{plan.point.expression}, b = {plan.point.b}, recompute {plan.point.option.recompute}",
+def _least(outcome: Outcome) -> Iterator[str]:
+    if (plan := outcome.least) is None:
+        yield "no point of the grid keeps all rules"
+    elif plan.fits:
+        yield f"what fits is not proved, {plan.expression} for example"
+    else:
+        yield f"the least that a device needs for tensors is {giga(plan.peak)} GB, and there are {giga(plan.room)} GB for them:"
+        yield _shown(plan)
+
+
+def _shown(plan: Placed) -> str:
+    return f"{plan.expression}, b = {plan.b}, m = {plan.m}, recompute {plan.recompute}"
+
+
+def _instead(reason: Reason) -> str:
+    plan = reason.plan
+    if plan is None:
+        return "nothing that was tried"
+    if not plan.fits:
+        return f"tensors of {giga(plan.peak)} GB, in place of {giga(plan.room)} GB: {_shown(plan)}"
+    devices = f"{reason.devices:,} devices: " if reason.of.endswith(" devices") else ""
+    return f"{devices}{_shown(plan)}"
+
+
+def _beside(found: Found, one: Beside) -> Section:
+    """Where a strategy stands that was asked about, and what it loses against the best plan, term by term."""
+    plan, title = one.plan, f"why not {one.strategy}"
+    if plan is None:
+        return section(title, Lines(["it cannot be:"]), Notes(one.because, items=True))
+    told = [f"at its best: b = {plan.b}, m = {plan.m}, recompute {plan.recompute}: {seconds_text(plan.seconds)}"]
+    told.append(f"tensors take {giga(plan.peak)} of {giga(plan.room)} GB" + ("" if plan.fits else ": it does not fit"))
+    if not found.outcome.plans:
+        return section(title, Lines(told))
+    best = found.outcome.plans[0]
+    more = plan.seconds / best.seconds - 1
+    if more >= 0:
+        told.append(f"{percent(more)} longer than the best plan; the differences, term by term:")
+    else:
+        told.append(f"{percent(-more)} shorter than the best plan that fits; the differences, term by term:")
+    own, others = terms(plan), terms(best)
+    rows = [
+        (name, *(f"{float(n):.4g}" for n in (own[name], others[name], own[name] - others[name])))
+        for name in own
+        if own[name] or others[name]
     ]
+    return section(title, Lines(told), Table(rows, ("seconds of a step", "this", "best", "more"), (1, 2, 3)))
 
 
 def _best(task: Task, plan: Plan, verdicts: Mapping[str, str]) -> Iterator[str]:
     point = plan.point
-    yield f"{point.expression}, b = {point.b}, m = {point.m}, recompute {point.option.recompute}: {verdicts[point.structure]}"
+    yield f"{plan.expression}, b = {plan.b}, m = {plan.m}, recompute {plan.recompute}: {verdicts[point.structure]}"
     speed = f"{float(_speed(task, plan)):,.0f} tokens a second and device, " if task.model.sizes.get("s") else ""
     yield f"{speed}MFU {percent(plan.step.utilisation[0])}; tensors take {giga(plan.peak)} of {giga(plan.room)} GB"
 
 
-def _speed(task: Task, plan: Plan) -> Fraction:
+def _speed(task: Task, plan: Placed) -> Fraction:
     return task.batch * task.model.sizes["s"] / plan.seconds / task.devices
 
 
@@ -98,7 +155,7 @@ def _table(task: Task, outcome: Outcome) -> Section:
     return section("plans", Table(rows, head, numbers), Notes(notes))
 
 
-def fits(plan: Plan) -> bool | None:
+def fits(plan: Placed) -> bool | None:
     """Whether a plan's fullest device holds it, by the ranges of what else is there; None where these cannot tell."""
     every = [process_memory(plan.step, cost).fits for cost in plan.step.d.costs]
     return False if False in every else None if None in every else True
@@ -106,33 +163,21 @@ def fits(plan: Plan) -> bool | None:
 
 def _strategies(outcome: Outcome, verdicts: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     for number, plan in enumerate(outcome.plans, 1):
-        yield str(number), verdicts[plan.point.structure], plan.point.expression
+        yield str(number), verdicts[plan.point.structure], plan.expression
 
 
 def _times(outcome: Outcome) -> Section:
     """What each plan's time is made of."""
-    every = [shares(plan.step) for plan in outcome.plans]
+    every = [shares(plan) for plan in outcome.plans]
     shown = [name for name in every[0] if any(each[name] >= Fraction(1, 2000) for each in every)]
     rows = [(str(number), *(f"{float(100 * each[name]):.1f}" for name in shown)) for number, each in enumerate(every, 1)]
     title = "what the time is, in % of a step: of its slowest stage"
     return section(title, Table(rows, ("", *shown), range(len(shown) + 1)))
 
 
-def shares(step: StepTime) -> dict[str, Fraction]:
-    """What a step's time is, as shares: of its slowest stage."""
-    stage = step.stages[step.slowest]
-    count = step.price.amount(step.d.batches)
-    computing = count * (Fraction(stage.forward) + Fraction(stage.inputs) + Fraction(stage.weights))
-    busy = count * sum(map(Fraction, stage.passes))
-    tail = max(step.stages, key=lambda s: Fraction(s.tail))
-    amounts = {
-        "computing": computing,
-        "exchanges in passes": busy - computing,
-        "bubble": step.passes - busy,
-        "exchanges once a step": Fraction(tail.exposed[2]),
-        "update": Fraction(tail.update),
-    }
-    return {name: n / step.seconds for name, n in amounts.items()}
+def shares(plan: Placed) -> dict[str, Fraction]:
+    """What a step's time is, as shares."""
+    return {name: n / plan.seconds for name, n in terms(plan).items()}
 
 
 def _grid(space: Space, outcome: Outcome) -> Section:
@@ -157,7 +202,8 @@ def _granted(task: Task) -> list[str]:
     return said
 
 
-def _data(task: Task, space: Space, outcome: Outcome, verdicts: Mapping[str, str]) -> dict[str, Any]:
+def _data(found: Found) -> dict[str, Any]:
+    task, space, outcome, verdicts = found.task, found.space, found.outcome, found.verdicts
     return {
         "schema": SCHEMA,
         "model": task.model.name,
@@ -179,23 +225,33 @@ def _data(task: Task, space: Space, outcome: Outcome, verdicts: Mapping[str, str
         "derived": outcome.asked,
         "plans": [_plan(task, plan, verdicts) for plan in outcome.plans],
         "least": None if outcome.plans or outcome.least is None else _plan(task, outcome.least, verdicts),
+        "reasons": [
+            {"reason": one.of, "devices": one.devices, "plan": None if one.plan is None else _placed(task, one.plan)}
+            for one in found.reasons
+        ],
+        "besides": [
+            {"strategy": one.strategy, "because": list(one.because), "plan": None if one.plan is None else _placed(task, one.plan)}
+            for one in found.besides
+        ],
     }
 
 
 def _plan(task: Task, plan: Plan, verdicts: Mapping[str, str]) -> dict[str, Any]:
-    point = plan.point
+    degrees = {axis: getattr(plan.point.mesh, axis) for axis in AXES}
+    return {**_placed(task, plan), "verdict": verdicts.get(plan.point.structure), "degrees": degrees}
+
+
+def _placed(task: Task, plan: Placed) -> dict[str, Any]:
     return {
-        "strategy": point.expression,
-        "verdict": verdicts.get(point.structure),
-        "degrees": {axis: getattr(point.mesh, axis) for axis in AXES},
-        "b": point.b,
-        "m": point.m,
-        "recompute": point.option.recompute,
+        "strategy": plan.expression,
+        "b": plan.b,
+        "m": plan.m,
+        "recompute": plan.recompute,
         "seconds": plan.seconds,
         "tokens": _speed(task, plan) if task.model.sizes.get("s") else None,
         "mfu": plan.step.utilisation[0],
         "peak": plan.peak,
         "room": plan.room,
         "fits": fits(plan),
-        "time": shares(plan.step),
+        "time": shares(plan),
     }

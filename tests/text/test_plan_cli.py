@@ -10,6 +10,7 @@ import pytest
 
 import placeproof
 from placeproof.cli.main import run
+from placeproof.core.diagnostics import InputError
 from placeproof.planning.search import Search
 
 SMALL = ["--model", "llama3-8b", "--cluster", "dgx-h100", "--global-batch", "16"]
@@ -126,4 +127,36 @@ def test_tokens_stand_for_sequences(capsys: pytest.CaptureFixture[str]) -> None:
         "llama3-8b", "dgx-h100", 2, tokens=4 * 8192, only=["recompute=full", "data=zero3", "tp=1", "cp=1", "pp=1"], reserve="1GB"
     )
     assert found.task.batch == 4
-    assert all(Fraction(plan.point.b * plan.point.m * plan.point.mesh.replicas) == 4 for plan in found.plans)
+    assert all(Fraction(plan.b * plan.m * plan.point.mesh.replicas) == 4 for plan in found.plans)
+
+
+def test_a_strategy_that_is_asked_about_is_what_is_derived_of_it() -> None:
+    pins = {"only": ["pp=1", "recompute=full", "tp=1,2"], "forbid": ["cp"], "count": 1}
+    found = placeproof.plan("llama3-8b", "dgx-h100", 2, batch=4, reserve="1GB", why=["tp(2) * sp", "ddp(2)", "tp(2) * pp(1)"], **pins)
+    split, copied, _ = found.besides
+    assert split.plan is not None
+    assert split.plan.expression == "tp(2) * sp * accumulate"
+    for b in (1, 2, 4):
+        step = placeproof.model("tp(2) * sp * accumulate", "llama3-8b", recompute="full", b=b, m=4 // b).time("dgx-h100")
+        assert split.plan.seconds <= step.seconds
+    assert copied.because == ("does not fit",)
+    with pytest.raises(InputError, match="leaves degrees open"):
+        placeproof.plan("llama3-8b", "dgx-h100", 2, batch=4, why=["tp"], **pins)
+    with pytest.raises(InputError, match="is of 4 devices"):
+        placeproof.plan("llama3-8b", "dgx-h100", 2, batch=4, why=["tp(4)"], **pins)
+
+
+def test_reasons_are_minimal_and_each_alone_is_one() -> None:
+    pins = ["b=1", "pp=1", "schedule=1f1b", "data=zero3", "recompute=none"]
+    found = placeproof.plan("llama3-8b", "dgx-h100", 2, batch=2, only=pins, reserve="40GB")
+    assert found.plans == []
+    memory, *others = found.reasons
+    assert memory.plan is not None
+    assert memory.plan.peak > memory.plan.room
+    assert [reason.of for reason in others] == ["2 devices"]
+    for reason in others:  # without it something fits that is what is derived
+        assert reason.plan is not None
+        assert reason.plan.fits
+        plan = reason.plan
+        step = placeproof.model(plan.expression, "llama3-8b", recompute=plan.recompute, b=plan.b, m=plan.m).time("dgx-h100")
+        assert max(step.price.amount(cost.peak) for cost in step.d.costs) == plan.peak <= plan.room

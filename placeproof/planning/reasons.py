@@ -1,0 +1,145 @@
+"""Why nothing fits, and why a strategy is not among the plans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import prod
+
+from placeproof.core.diagnostics import InputError, refuse
+from placeproof.planning.choices import Pins, space_of
+from placeproof.planning.exact import Placed, Plan, worked_out
+from placeproof.planning.search import Derived, Search
+from placeproof.planning.space import Space, divisors
+from placeproof.planning.task import Task
+from placeproof.strategies import parse_strategy
+
+#: How often more devices are tried: twice as many each time.
+DOUBLED = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """One of the reasons why nothing fits, without which something would. ``of``: what it is; ``plan``: of what fits without it, or, of the
+    memory of a device, what needs the least; None where nothing was found. ``devices``: how many that takes."""
+
+    of: str
+    plan: Plan | None
+    devices: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relaxed:
+    """A question with some of its reasons left out: ``pins`` that are left; ``more``: whether there may be more devices."""
+
+    pins: Pins
+    more: bool = False
+
+
+def reasons(task: Task, pins: Pins, known: Derived | None = None) -> tuple[Reason, ...]:
+    """A minimal set of reasons why nothing fits: without any one of them, something does, or would in a device with more memory."""
+    known = known or Derived()
+    names = [*pins.given, f"{task.devices:,} devices"]
+    kept = list(names)
+    for name in names:  # what can be left out, is, as long as nothing fits without it
+        without = [other for other in kept if other != name]
+        if _fitting(task, _left(pins, names, without), known) is None:
+            kept = without
+    found = [Reason(of=name, plan=plan, devices=n) for name in kept for plan, n in [_relaxed(task, pins, names, kept, name, known)]]
+    least = _search(task, _left(pins, names, kept), known).least()
+    return (Reason(of="the memory of a device", plan=least, devices=task.devices), *found)
+
+
+def _left(pins: Pins, names: Sequence[str], kept: Sequence[str]) -> Relaxed:
+    """What is asked with these reasons alone."""
+    texts = {name.partition(" ")[2] for name in kept}
+    given = {
+        option: tuple(t for t in own if t in texts) for option, own in (("only", pins.only), ("forbid", pins.forbid), ("most", pins.most))
+    }
+    return Relaxed(pins=Pins(**given), more=names[-1] not in kept)
+
+
+def _relaxed(task: Task, pins: Pins, names: Sequence[str], kept: Sequence[str], name: str, known: Derived) -> tuple[Plan | None, int]:
+    found = _fitting(task, _left(pins, names, [other for other in kept if other != name]), known)
+    return (None, task.devices) if found is None else found
+
+
+def _fitting(task: Task, asked: Relaxed, known: Derived) -> tuple[Plan, int] | None:
+    """What fits, and on how many devices: of as many as there are, and where there may be more, of twice as many, and so on."""
+    for doubled in range(1 + DOUBLED * asked.more):
+        devices = task.devices << doubled
+        joined = task.cluster.levels[-1].joins
+        if joined is not None and devices > joined:
+            return None
+        try:
+            found = _search(replace(task, devices=devices), asked, known).least()
+        except InputError:  # a grid that has no point
+            continue
+        if found is not None and found.fits:
+            return found, devices
+    return None
+
+
+def _search(task: Task, asked: Relaxed, known: Derived) -> Search:
+    search = Search(task, space_of(task.model, task.devices, task.batch, asked.pins), known)
+    search.bound()
+    return search
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """A strategy that was asked about. ``plan``: the best that it can be, None where it cannot be at all; ``because``: why not."""
+
+    strategy: str
+    plan: Placed | None
+    because: tuple[str, ...] = ()
+
+
+def beside(task: Task, space: Space, text: str) -> Beside:
+    """The best that a strategy can be, over sizes of a micro-batch and what is computed again; where nothing of it fits, what needs least.
+    Without a pipeline it accumulates gradients, also where it does not say so.
+
+    Raises InputError for a text that is no strategy, for one with open degrees, and for other numbers of devices.
+    """
+    strategy = parse_strategy(text)
+    if strategy.schedule.microbatches is None and not any(axis.splits.stages for axis in strategy.axes):
+        text = f"{text} * accumulate"
+    if any(axis.degree is None for axis in strategy.axes):
+        refuse("PP203", f"`{text}` leaves degrees open", help="say all of them: `zero1(8) * tp(8)`")
+    degrees = {axis.name: axis.degree or 1 for axis in strategy.axes}
+    if (devices := prod(degrees.values())) != task.devices:
+        refuse("PP202", f"`{text}` is of {devices:,} devices, and {task.devices:,} are planned for", help="degrees multiply to that number")
+    replicas = prod(degrees[axis.name] for axis in strategy.axes if axis.splits.batch)
+    every: list[Placed] = []
+    because: list[str] = []
+    for recompute in space.recompute:
+        for b in divisors(task.batch // replicas) if task.batch % replicas == 0 else ():
+            try:
+                every.append(worked_out(task, text, recompute=recompute, b=b, m=task.batch // replicas // b))
+            except InputError as error:
+                because += [d.message for d in error.diagnostics]
+    if task.batch % replicas:
+        because.append(f"{task.batch:,} sequences cannot be shared out evenly over {replicas:,} replicas")
+    if not every:
+        return Beside(strategy=text, plan=None, because=tuple(dict.fromkeys(because)))
+    fitting = [plan for plan in every if plan.fits]
+    if fitting:
+        return Beside(strategy=text, plan=min(fitting, key=lambda plan: plan.seconds))
+    return Beside(strategy=text, plan=min(every, key=lambda plan: plan.peak - plan.room), because=("does not fit",))
+
+
+def terms(plan: Placed) -> dict[str, Fraction]:
+    """What a step's time is made of, in seconds, as its slowest stage has it."""
+    step = plan.step
+    stage, count = step.stages[step.slowest], step.price.amount(step.d.batches)
+    busy = count * sum(map(Fraction, stage.passes))
+    computing = count * (Fraction(stage.forward) + Fraction(stage.inputs) + Fraction(stage.weights))
+    tail = max(step.stages, key=lambda s: Fraction(s.tail))
+    return {
+        "computing": computing,
+        "exchanges in passes": busy - computing,
+        "bubble": step.passes - busy,
+        "exchanges once a step": Fraction(tail.exposed[2]),
+        "update": Fraction(tail.update),
+    }
