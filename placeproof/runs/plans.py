@@ -68,24 +68,26 @@ class PlanRow:
 
 
 def read_plans(
-    path: str | Path, run_as: RunAs, settings: Sequence[str] = (), *, problems: Problems, source: str = ""
+    path: str | Path, run_as: RunAs, settings: Sequence[str] = (), *, problems: Problems | None = None
 ) -> tuple[tuple[MeasuredRun, PlanRow], ...]:
     """The sound steps of a table, each with its row. ``run_as``, ``settings``: what is the same for all of them; a model may be left open
     there.
 
-    What is wrong with a row is added to the problems. Raises InputError where nothing can be read. What a strategy or a model is, is looked
-    at when it is derived.
+    What is wrong with rows is added to the ``problems``, where these are collected, and raised elsewhere. Raises InputError where nothing
+    can be read. What a strategy or a model is, is looked at when it is derived.
     """
-    text = files.read_text(path, code="PP110", help="give the path of a readable table of steps")
-    rows = tuple(_rows(text, source or str(path), problems))
+    text, found = files.read_text(path, code="PP110", help="give the path of a readable table of steps"), problems or Problems()
+    rows = tuple(_rows(text, str(path), found))
     if rows:
         unsound = Problems()
         _check_columns(rows[0], run_as, settings, unsound)
         unsound.raise_if_any()
-    if len(rows) < 2 and not problems.found:
-        place = Place(source=source or str(path), line=1, column=1, text=text.partition("\n")[0])
+    if len(rows) < 2 and not found.found:
+        place = Place(source=str(path), line=1, column=1, text=text.partition("\n")[0])
         refuse("PP113", "there is no measured step", f"add a row for each; {MANUAL}", place=place)
-    each = ((_run(row, run_as, settings, problems), row) for row in rows[1:])
+    each = [(_run(row, run_as, settings, found), row) for row in rows[1:]]
+    if problems is None:
+        found.raise_if_any()
     return tuple((run, row) for run, row in each if run is not None)
 
 
