@@ -208,7 +208,7 @@ class Search:
             self._cut(f"refused: {error.diagnostics[0].message}", len(points) * each)
             return
         others = self.space.recompute[: self.space.recompute.index(option.recompute)]
-        before = (self.known.blocks.get((axes, *replace(option, recompute=words).key)) for words in others)
+        before = (self.known.blocks.get((blocks.axes, *replace(option, recompute=words).key)) for words in others)
         if any(other is not None and blocks.alike == other.alike for other in before):
             self._cut("the same as another point", len(points) * each)
             return
@@ -306,9 +306,10 @@ class Search:
         return rooms
 
     def _blocks_of(self, option: Option, axes: tuple[str, ...]) -> Blocks:
-        key = (axes, *option.key)
+        inside = tuple(a for a in axes if a != "pp")  # blocks are the same in every stage
+        key = (inside, *option.key)
         if key not in self.known.blocks:
-            self.known.blocks[key] = Blocks(self.task, option, [a for a in axes if a != "pp"])
+            self.known.blocks[key] = Blocks(self.task, option, inside)
         return self.known.blocks[key]
 
     def _derived(self, stages: int, axes: tuple[str, ...], option: Option, blocks: Blocks) -> States:

@@ -113,8 +113,8 @@ class FloatPrice:
 class Blocks:
     """The parts of a model under options, as one device runs them."""
 
-    def __init__(self, task: Task, option: Option, axes: Sequence[str]) -> None:
-        self.task = task
+    def __init__(self, task: Task, option: Option, axes: tuple[str, ...]) -> None:
+        self.task, self.axes = task, axes
         strategy = parse_strategy(bounding_text(option, axes))
         words = chosen(strategy, option.recompute)
         self.linked: Linked = link(task.model, of_layers(strategy, words), recompute=words)
