@@ -428,6 +428,7 @@ def test_modules_that_are_wrong(old: str, new: str, says: str, tmp_path: Path) -
         ("ddp(2)", {"recompute": "full"}, "what it computes again"),
         ("pp(2, schedule=zb-h1)", {}, "gradients by weights need that are put off"),
         ("ddp(2)", {"fp8": True}, "which tensors are in fp8"),
+        ("ddp(2)", {"widths": {"swiglu.g": 1}}, "says how wide `swiglu.g` is"),
     ],
 )
 def test_modules_are_refused_for_what_they_do_not_know(strategy: str, how: dict[str, Any], says: str) -> None:

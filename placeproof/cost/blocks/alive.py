@@ -12,8 +12,9 @@ A value lives from the operation that makes it to the last one that reads it, or
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from placeproof.core.remembered import remembered
 from placeproof.cost.blocks.flops import Operation, matrices, operations, storage, taken_apart, weights
@@ -22,7 +23,9 @@ from placeproof.programs import POSITIONS, Assign, Binary, Call, Do, Program
 from placeproof.programs.ops import COLLECTIVES
 from placeproof.semantics.layouts.lines import BlockValue, Line, inputs
 
-__all__ = ["Alive", "alive", "products_of_one_value"]
+__all__ = ["Alive", "alive", "products_of_one_value", "uncovered"]
+
+M = TypeVar("M")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,21 +42,25 @@ def alive(program: Program, in_place: tuple[frozenset[str], ...] = ()) -> tuple[
 
     ``in_place``: names of values that are written one over the other, into one tensor. Raises InputError for a program that is no block.
     """
-    return tuple(_most(_Walk(program, in_place).moments()))
+    return tuple(uncovered(_Walk(program, in_place).moments(), _sizes))
 
 
-def _most(moments: Iterator[Alive]) -> list[Alive]:
-    """Without moments that another one of the same pass covers, by the dimensions of their values."""
-    decisive: list[tuple[Alive, Counter[tuple[object, ...]]]] = []
+def uncovered(moments: Iterable[M], sizes: Callable[[M], tuple[bool, Counter[tuple[object, ...]]]]) -> list[M]:
+    """Without moments that another one of the same pass covers. ``sizes``: whether one is in backward, and how often it has each size."""
+    decisive: list[tuple[M, bool, Counter[tuple[object, ...]]]] = []
     for moment in moments:
-        sizes: Counter[tuple[object, ...]] = Counter(
-            (v.name, *v.layout.dims, *sorted(v.layout.split.items()), v.layout.picks) for v in moment.values
-        )
-        if any(one.backward == moment.backward and sizes <= other for one, other in decisive):
+        backward, own = sizes(moment)
+        if any(late == backward and own <= other for _, late, other in decisive):
             continue
-        decisive = [(one, other) for one, other in decisive if one.backward != moment.backward or not other <= sizes]
-        decisive.append((moment, sizes))
-    return [moment for moment, _ in decisive]
+        decisive = [one for one in decisive if one[1] != backward or not one[2] <= own]
+        decisive.append((moment, backward, own))
+    return [moment for moment, *_ in decisive]
+
+
+def _sizes(moment: Alive) -> tuple[bool, Counter[tuple[object, ...]]]:
+    """By the dimensions of its values."""
+    each = ((v.name, *v.layout.dims, *sorted(v.layout.split.items()), v.layout.picks) for v in moment.values)
+    return moment.backward, Counter(each)
 
 
 class _Walk:

@@ -11,14 +11,19 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TypeAlias
 
+from placeproof.cost.blocks.alive import uncovered
 from placeproof.implementations.modules import Make, Module, Operation, Spec, options, returned
 from placeproof.programs import POSITIONS, Do, Program
 
 __all__ = ["Buffer", "Ran", "run"]
 
+#: Whether in backward, and what lies there.
+Moment: TypeAlias = "tuple[bool, tuple[Buffer, ...]]"
 #: How wide an element of activations is: as nobody says otherwise.
 ACTIVATIONS = "a"
 
@@ -63,12 +68,12 @@ class _Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """``kept``: what lies there when forward is over and before backward begins; ``moments``: whether in backward, and what lies there;
+    """``kept``: what lies there when forward is over and before backward begins; those ``moments`` that no other one covers;
     ``stays``: what lies there when backward is over: what whoever runs it has."""
 
     kept: tuple[Buffer, ...]
     stays: tuple[Buffer, ...]
-    moments: tuple[tuple[bool, tuple[Buffer, ...]], ...]
+    moments: tuple[Moment, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +82,7 @@ class Setting:
     ``caller``: whether whoever runs the chain has its input until forward is over. Gradients of weights that are no part of what a step
     keeps: all if ``added``, those of ``second`` weights anyway; those that one ``waits`` for stay until another chain has made theirs."""
 
-    width: int
+    width: Fraction | int
     alone: frozenset[str]
     in_place: bool
     caller: bool = False
@@ -96,7 +101,7 @@ class _Run:
         self.modules, self.operations, self.setting = modules, operations, setting
         self.buffers: list[Buffer] = []
         self.nodes: list[_Node] = []
-        self.moments: list[tuple[bool, tuple[Buffer, ...]]] = []
+        self.moments: list[Moment] = []
         self.backward = False
         self.block, self.number = "", 0
         self.inputs: list[Buffer] = []
@@ -118,7 +123,7 @@ class _Run:
             self._drop(buffer)
         kept = self._lying()
         self._backward(last)
-        return Ran(kept=kept, moments=tuple(self.moments), stays=self._lying())
+        return Ran(kept=kept, moments=tuple(uncovered(self.moments, _sizes)), stays=self._lying())
 
     def _header(self, program: Program, wires: dict[str, Value]) -> dict[str, Value]:
         """The tensors of a block's header; what comes in from outside is held as what blocks give is."""
@@ -270,7 +275,7 @@ class _Run:
         old, new = (first.dims, dims) if what == "dims" else (first.order, order)
         return self._long(old) == self._long(new)
 
-    def _bytes(self, width: str) -> int:
+    def _bytes(self, width: str) -> Fraction | int:
         return self.setting.width if width == ACTIVATIONS else int(width)
 
     def _long(self, dims: Sequence[str]) -> tuple[str, ...]:
@@ -467,6 +472,7 @@ def _back(order: tuple[str, ...], called: tuple[str, ...], before: tuple[str, ..
     return tuple(names.get(d, d) for d in order)
 
 
-def sizes_of(buffers: Collection[Buffer]) -> Counter[tuple[object, ...]]:
-    """How often each size is there."""
-    return Counter((*sorted(b.dims), b.width) for b in buffers)
+def _sizes(moment: Moment) -> tuple[bool, Counter[tuple[object, ...]]]:
+    """Whether it is in backward, and how often it has each size."""
+    backward, lying = moment
+    return backward, Counter((*sorted(b.dims), b.width) for b in lying)

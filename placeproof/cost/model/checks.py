@@ -66,8 +66,11 @@ def require_names(d: ModelDerivation, names: Iterable[str]) -> None:
     kept = {(s.block, s.name) for part in d.parts for s in (*part.plain.kept(), *part.layer.kept()) if s.picks is None}
     known = {name for block, value in kept for name in (value, f"{block}.{value}")}
     problems = Problems()
+    run_by = d.run_by if d.run_by is not None and d.run_by.modules else None
     for name in names:
-        if name not in known:
+        if run_by is not None:
+            problems.add("PP104", f"`{run_by.name}` says how wide `{name}` is", help="leave the width out, or write a file of your own")
+        elif name not in known:
             help = suggestion(name, known) or f"`placeproof derive {d.linked.name!r} --model {d.linked.model}` lists what is kept"
             problems.add("PP104", f"{d.linked.model} keeps no value `{name}` whose width could be set", help=help)
     problems.raise_if_any()

@@ -265,7 +265,7 @@ def parts(
     require_modules(every, linked, run_by)
     last = max((i for i, p in enumerate(every) if p.repeats), default=-1)
     twice = frozenset(shared) if run_by.second_gradients and linked.stages is None else frozenset[str]()
-    width = int(run_by.known["b_a"])
+    width = run_by.known["b_a"]
     made = []
     for i, part in enumerate(every):
         apart = {"second": twice} if i < last else {"waits": twice if added else frozenset()}

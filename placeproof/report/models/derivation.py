@@ -322,14 +322,20 @@ def _by_stage(d: ModelDerivation, numbers: Numbers) -> Section:
     return section("memory of a device by stage, GB", Table(rows, head, range(1, len(head))), Notes(notes))
 
 
+#: What holds where blocks are run as their programs say.
+_OF_PROGRAMS = (
+    "positions take 8 bytes, masks 1, a statistic of attention 4, whatever activations take",
+    "statistics of norms are computed again in backward",
+)
+
+
 def conventions(d: ModelDerivation) -> list[str]:
     """What the formulas and numbers take for granted, a sentence each."""
     lines = [
         "GB = 1e9 bytes, GiB = 2**30 bytes",
         "ring algorithms; bytes are those that one device sends",
         "FLOPs are those of products of matrices, and no position is masked: a causal mask would halve what grows with s**2",
-        "positions take 8 bytes, masks 1, a statistic of attention 4, whatever activations take",
-        "statistics of norms are computed again in backward",
+        *(_OF_PROGRAMS if d.run_by is None or not d.run_by.modules else ("positions take 8 bytes",)),
         f"recomputation, {d.recompute}: {meaning(d.recompute)}",
     ]
     if other := {n: w for n, w in d.at.widths.items() if WIDTHS.get(n) != w}:
