@@ -69,6 +69,8 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "verify": (),
     "measure": ("--set", "--shapes", "--shapes-from", "--shapes-to", "--profile", "--with", "--rank", "--option", "--backend"),
     "trace": ("--world", "--backend", "--steps", "--axis", "--output"),
+    "accuracy": ("--without",),
+    "calibrate": ("--from", "--constants", "--held-out", "--out"),
     "experiment": ("--plot",),
 }
 FLAGS = {
@@ -79,6 +81,8 @@ FLAGS = {
     "list": ("--json",),
     "replay": ("--json",),
     "measure": ("--json",),
+    "accuracy": ("--json", "--each", "--rows"),
+    "calibrate": ("--json",),
     "experiment": ("--json",),
 }
 #: What an option usually takes.
@@ -372,6 +376,21 @@ def _shapes(rng: random.Random) -> Case:
     return Case("shapes", ["derive", "fsdp(4)", "--profile", "torch-2.13", "--shapes", mutated(_TRANSFORMER, rng)])
 
 
+#: Measured steps of a small model.
+_MEASURED = """strategy,model,overlap,L,s,b,m,ms
+zero1(4) * pp(2),gpt3-1.3b,none,4,512,1,4,84
+"zero1(cp) * cp(2, attention=ulysses) * accumulate",gpt3-1.3b,data,4,512,1,8,150.5
+ddp(2) * accumulate,gpt3-1.3b,none,4,512,1,4,72
+ddp(2) * accumulate,gpt3-1.3b,none,4,512,2,2,44
+"""
+
+
+def _steps(rng: random.Random) -> Case:
+    text = mutated(_MEASURED, rng)
+    argv = ["calibrate", "dgx-a100-80", "--from", "s.csv", *rng.choice(([], ["--held-out", "groups"], ["--held-out", "1"]))]
+    return Case("steps", argv, {"s.csv": text.encode(errors="surrogateescape")})
+
+
 def _shape_file(rng: random.Random) -> Case:
     text = mutated(_SHAPES, rng)
     files = {"s.toml": text.encode(errors="surrogateescape")}
@@ -481,6 +500,7 @@ CATEGORIES: dict[str, Callable[[random.Random], Case]] = {
     "name": _name,
     "shapes": _shapes,
     "shape-file": _shape_file,
+    "steps": _steps,
 }
 
 
