@@ -41,7 +41,7 @@ class StageKind:
 def stage_kinds(states: States, stages: int) -> tuple[StageKind, ...]:
     """The stages of a pipeline of so many, in order."""
     costs = states.costs
-    values = {**{name: float(n) for name, n in states.linked.values.items()}, "N_pp": float(stages)}
+    values = {**{name: float(n) for name, n in states.linked.values.items()}, **dict.fromkeys(("N", "N_pp"), float(stages))}
     ranges = [(0, 0)] if len(costs) == 1 else [(0, 0), (1, stages - 2), (stages - 1, stages - 1)]
     if len(costs) == stages:
         ranges = [(i, i) for i in range(stages)]

@@ -185,7 +185,7 @@ class Search:
         self._cut("the same as another point", len(rows) * (space.options - different))
         for sp, attention, recompute in product(sps, attentions, space.recompute):
             option = Option(data=data[0], sp=sp, attention=attention, recompute=recompute, flow=flows[0])
-            self._of_blocks(stages, space.open_axes(axes), option, points, data, flows)
+            self._of_blocks(stages, axes, option, points, data, flows)
 
     def _vocabulary(self, tp: Array) -> Array:
         size = self.task.model.sizes.get("V")
@@ -306,10 +306,10 @@ class Search:
         return rooms
 
     def _blocks_of(self, option: Option, axes: tuple[str, ...]) -> Blocks:
-        inside = tuple(a for a in axes if a != "pp")  # blocks are the same in every stage
+        inside = tuple(a for a in axes if a not in ("dp", "pp"))  # blocks are the same for all samples, and in every stage
         key = (inside, *option.key)
         if key not in self.known.blocks:
-            self.known.blocks[key] = Blocks(self.task, option, inside)
+            self.known.blocks[key] = Blocks(self.task, replace(option, data="ddp"), inside)
         return self.known.blocks[key]
 
     def _derived(self, stages: int, axes: tuple[str, ...], option: Option, blocks: Blocks) -> States:

@@ -112,15 +112,6 @@ def strategy_text(mesh: Mesh | None, option: Option, axes: Sequence[str] = AXES,
     return " * ".join(parts)
 
 
-def bounding_text(option: Option, axes: Sequence[str]) -> str:
-    """The strategy whose costs bound those of all meshes that have no more than these axes, with open degrees.
-
-    `tp` and `dp` always are axes of it, so that each degree has a name of its own: nothing is shared out over a `dp` that is none of these.
-    """
-    text = strategy_text(None, option, [axis for axis in AXES if axis in axes or axis == "tp"])
-    return text if "dp" in axes else f"{COPIED[0]} * {text}"
-
-
 #: Kinds of data parallelism that keep every state on every device.
 COPIED = ("ddp",)
 
@@ -163,15 +154,6 @@ class Space:
             found.setdefault((mesh.pp, axes_of([mesh])), []).append(mesh)
         return tuple(tuple(own) for _, own in sorted(found.items()))
 
-    def open_axes(self, axes: tuple[str, ...]) -> tuple[str, ...]:
-        """Axes of a derivation that holds for meshes with several devices along ``axes`` alone: few are made for all of them.
-
-        Along other axes there may be one device, but for these: experts that have an axis of their own are sent otherwise, layers of a
-        pipeline have stages, and states that are shared out are gathered also where one device has them.
-        """
-        free = {"tp"} | ({"cp", "dp"} if {"cp", "dp"} & {*axes} else set())
-        return tuple(axis for axis in axes_of(self.meshes) if axis in free or axis in axes)
-
     def options_of(self, axes: tuple[str, ...]) -> tuple[tuple[bool, ...], tuple[str, ...], tuple[str, ...], tuple[Flow, ...]]:
         """``sp``, ``attention``, ``data`` and ``flows`` of meshes with several devices along these axes alone; one of what does not matter
         there."""
@@ -179,7 +161,7 @@ class Space:
             self.sp if "tp" in axes else (False,),
             self.attention if "cp" in axes else ("ring",),
             self.data if {"cp", "ep", "dp"} & {*axes} else self.data[:1],
-            self.flows if "pp" in axes else self.flows[:1],
+            self.flows if "pp" in axes else (Flow(schedule="1f1b"),),
         )
 
 

@@ -22,7 +22,7 @@ from placeproof.cost.model.step import StepCosts
 from placeproof.cost.model.time import Rates, exchange_kind, seconds_of_kernels, updated
 from placeproof.cost.model.traffic import sent_between
 from placeproof.planning.arrays import Array, ExchangeTime, evaluate
-from placeproof.planning.space import AXES, Option, bounding_text
+from placeproof.planning.space import AXES, Option, strategy_text
 from placeproof.planning.task import Task
 from placeproof.semantics.linked import Linked, link
 from placeproof.strategies import parse_strategy
@@ -51,8 +51,14 @@ class Points:
 
     def values(self) -> dict[str, Array]:
         """By the names of symbols."""
-        degrees = {f"N_{axis}": getattr(self, axis) for axis in AXES}
-        return degrees | {"b": self.b, "m": self.m} | ({} if self.vocabulary is None else {"V": self.vocabulary})
+        degrees = {axis: getattr(self, axis) for axis in AXES}
+        only = {"N": prod(degrees.values())}  # of a strategy of one axis, beside which there is no other
+        return (
+            only
+            | {f"N_{axis}": n for axis, n in degrees.items()}
+            | {"b": self.b, "m": self.m}
+            | ({} if self.vocabulary is None else {"V": self.vocabulary})
+        )
 
     def beside(self, *known: Mapping[str, int | Fraction]) -> dict[str, Array]:
         """The same with values of other symbols."""
@@ -111,11 +117,11 @@ class FloatPrice:
 
 
 class Blocks:
-    """The parts of a model under options, as one device runs them."""
+    """The parts of a model under options, as one device runs them; ``axes``: those of `tp`, `cp` and `ep` that there are."""
 
     def __init__(self, task: Task, option: Option, axes: tuple[str, ...]) -> None:
         self.task, self.axes = task, axes
-        strategy = parse_strategy(bounding_text(option, axes))
+        strategy = parse_strategy(strategy_text(None, option, axes))
         words = chosen(strategy, option.recompute)
         self.linked: Linked = link(task.model, of_layers(strategy, words), recompute=words)
         self.segments: tuple[DeviceSegment, ...] = parts(self.linked, task.run_by)
@@ -137,7 +143,7 @@ class Blocks:
     def sizing(self, points: Points) -> Sizing:
         """Where amounts are worked out."""
         task, open_ = self.task, sizing(self.linked, self.task.widths, self.task.fp8)
-        values = points.beside(self.linked.values, task.values)
+        values = points.beside(self.linked.values, task.values) | {"N": points.tp * points.cp * points.ep}
         return replace(
             open_,
             sizes={dim: evaluate(size, values) for dim, size in open_.sizes.items()},
@@ -235,7 +241,7 @@ class States:
     """
 
     def __init__(self, task: Task, option: Option, axes: Sequence[str], blocks: Blocks, stages: int | None) -> None:
-        strategy = parse_strategy(bounding_text(option, axes))
+        strategy = parse_strategy(strategy_text(None, option, axes))
         linked = link(task.model, strategy)
         linked = linked if stages is None else linked.with_degrees({"pp": stages})
         step, at = StepCosts(linked), sizing(linked, task.widths, task.fp8)

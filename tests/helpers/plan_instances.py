@@ -1,0 +1,183 @@
+"""Random small grids of placements: models, clusters, and what is chosen of each axis and option."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+from math import prod
+from random import Random
+from typing import TypeVar
+
+from plan_oracle import Instance, key_of, points
+
+from placeproof.clusters import Cluster, find
+from placeproof.clusters.cluster import Device, Level, Reached
+from placeproof.cost.model.time import measured
+from placeproof.cost.values import read_numbers
+from placeproof.implementations import find as implementation
+from placeproof.models import Model, load
+from placeproof.planning.space import Flow, Mesh, Space
+
+T = TypeVar("T")
+#: Families of models, with options that change what they are made of.
+FAMILIES = {
+    "gpt": {"tied": ("yes", "no"), "attention": ("core", "flash"), "dropout": ("yes", "no")},
+    "llama": {"tied": ("yes", "no"), "attention": ("flash", "core")},
+    "gemma2": {"tied": ("yes", "no")},
+    "qwen3": {"tied": ("no", "yes")},
+    "olmo2": {},
+    "falcon": {},
+    "mixtral": {"tied": ("no", "yes")},
+    "qwen3_moe": {},
+    "gpt_oss": {},
+    "deepseek_v3": {"tied": ("no", "yes")},
+    "glm4_moe": {},
+    "llama4": {"experts": ("every", "second")},
+}
+FLOWS = (
+    Flow(schedule="1f1b"),
+    Flow(schedule="gpipe"),
+    Flow(schedule="interleaved", chunks=2),
+    Flow(schedule="interleaved", chunks=3),
+    Flow(schedule="zb-h1"),
+    Flow(schedule="zb-h2"),
+)
+PRESETS = ("dgx-h100", "dgx-a100-80", "dgx-v100-32", "gb200-nvl72", "tpu-v5e", "h800")
+#: Points of a grid that are derived, at most.
+MOST = 40
+
+
+def instance(seed: int) -> Instance:
+    """The grid of a seed."""
+    draw = Random(seed)
+    model, settings = _model(draw)
+    devices = draw.choice((1, 2, 2, 3, 4, 4, 4, 6, 8, 8, 8, 12, 16))
+    batch = draw.choice((1, 2, 4, 6, 8, 8, 12, 16, 16, 24, 32, 48))
+    precision = draw.choice(("mixed-adam", "megatron-bf16", "bf16-bf16grad", "fp32-adam"))
+    cluster = _cluster(draw, model, devices)
+    if "fp32" not in cluster.device.peak:
+        precision = "mixed-adam"
+    fp8 = draw.random() < 0.2 and "fp8" in cluster.device.peak and precision != "fp32-adam"
+    values = {name: n for name, n in read_numbers(settings, precision).values.items() if name != "eta"}
+    by_kernels = measured(cluster, values, fp8=fp8) is not None
+    eta = None if by_kernels and draw.random() < 0.8 else Fraction(draw.randint(20, 90), 100)
+    reserve = Fraction(int(cluster.device.capacity * Fraction(draw.randint(5, 90), 100))) if draw.random() < 0.3 else None
+    return Instance(
+        name=f"seed {seed}",
+        model=model,
+        cluster=cluster,
+        devices=devices,
+        batch=batch,
+        space=_space(draw, devices, batch),
+        settings=settings,
+        precision=precision,
+        eta=eta,
+        overlap=draw.choice(("none", "data", "data", "all")),
+        reserve=reserve,
+        run_by=implementation("megatron-te-2.11") if draw.random() < 0.25 else None,
+        fp8=fp8,
+        padding=draw.choice((None, None, None, 0, 64)),
+    )
+
+
+def _model(draw: Random) -> tuple[Model, tuple[str, ...]]:
+    family = draw.choice(tuple(FAMILIES))
+    model = load(family, **{name: draw.choice(words) for name, words in FAMILIES[family].items()})
+    heads, width = draw.choice((2, 4, 4, 6, 8, 8, 12, 16)), draw.choice((8, 16, 64, 128))
+    layers, experts = draw.choice((4, 8, 12) if family == "llama4" else (1, 2, 3, 4, 4, 6, 8, 8, 12)), draw.choice((2, 4, 6, 8))
+    chosen = {
+        "L": layers,
+        "h": heads * width,
+        "a": heads,
+        "a_kv": draw.choice([n for n in (1, 2, 4, 8, heads) if heads % n == 0]),
+        "d": width,
+        "f": draw.choice((2, 3, 4)) * heads * width,
+        "s": draw.choice((16, 24, 32, 64, 256, 1024, 4096)),
+        "V": draw.choice((250, 256, 257, 1000, 1024, 50257)),
+        "E": experts,
+        "k": draw.randint(1, min(4, experts)),
+        "f_e": draw.choice((8, 12, 64, 256)),
+        "f_s": draw.choice((8, 12, 64, 256)),
+        "L_dense": draw.randint(0, layers),
+        "r_q": draw.choice((16, 48)),
+        "r_kv": draw.choice((8, 24)),
+        "d_nope": width,
+        "d_rope": width // 2,
+        "d_v": width,
+    }
+    named = {name: n for name, n in chosen.items() if name in model.symbols()}
+    moe = "E" in named
+    return model.resized(named), (f"c={draw.choice(('1', '5/4', '2'))}",) if moe else ()
+
+
+def _cluster(draw: Random, model: Model, devices: int) -> Cluster:
+    """A preset, or one that has about as much memory as the model takes."""
+    if draw.random() < 0.25:
+        return find(draw.choice(PRESETS))
+    states = int(model.parameters().total) * 16 // draw.choice((1, 2, devices, 2 * devices))
+    architecture = draw.choice(("", "hopper"))
+    libraries = 1_060_000_000 + draw.randint(0, 3) * 688_000_000 if architecture else 0
+    memory = Fraction(libraries + int(states * draw.choice((0.3, 0.8, 1.1, 1.5, 2, 3, 6, 20))))
+    peak = Fraction(10 ** draw.randint(9, 14))
+    bandwidth = peak / draw.choice((30, 100, 300))
+    reached = None
+    if draw.random() < 0.4:
+        products = {"bf16": peak * Fraction(7, 10), "fp8": peak * Fraction(13, 10)}
+        reached = Reached(products=products, memory_bandwidth=bandwidth * Fraction(9, 10), kernel=Fraction(draw.randint(0, 9), 10**6))
+    device = Device(
+        name="a device",
+        memory=max(memory, Fraction(1)),
+        memory_bandwidth=bandwidth,
+        peak={"bf16": peak, "fp8": 2 * peak, "fp32": peak / 2},
+        architecture=architecture,
+        reached=reached,
+    )
+    return Cluster(name="random", title="a random cluster", device=device, node=8, levels=_levels(draw, peak))
+
+
+def _levels(draw: Random, peak: Fraction) -> tuple[Level, ...]:
+    joins: list[int | None] = [draw.choice((2, 3, 4, 6, 8))]
+    if draw.random() < 0.3 and joins[0] is not None:
+        joins.append(joins[0] * draw.choice((2, 3)))
+    joins = [*joins, None] if draw.random() < 0.9 else [None]
+    levels, bandwidth = [], peak / draw.choice((30, 300, 3000, 30000))
+    for number, joined in enumerate(joins):
+        reached = bandwidth * Fraction(draw.randint(5, 10), 10) if draw.random() < 0.5 else None
+        ring, ports = number == 0 and draw.random() < 0.15, draw.choice((1, 1, 1, 2, 4))
+        latency = Fraction(draw.choice((0, 1, 5, 50)), 10**6)
+        levels.append(
+            Level(name=f"level {number}", joins=joined, latency=latency, bandwidth=bandwidth, ports=ports, ring=ring, reached=reached)
+        )
+        bandwidth = bandwidth / draw.choice((1, 3, 10))
+    return tuple(levels)
+
+
+def all_meshes(devices: int) -> list[Mesh]:
+    """Every way to have so many devices."""
+    sizes = [n for n in range(1, devices + 1) if devices % n == 0]
+    every = (each for each in product(sizes, repeat=5) if prod(each) == devices)
+    return [Mesh(tp=tp, cp=cp, ep=ep, dp=dp, pp=pp) for tp, cp, ep, dp, pp in every]
+
+
+def _space(draw: Random, devices: int, batch: int) -> Space:
+    """Some meshes and some of each option, as long as not too many points are to be derived."""
+
+    def some(every: tuple[T, ...], most: int) -> tuple[T, ...]:
+        return tuple(draw.sample(every, draw.randint(1, min(most, len(every)))))
+
+    every = all_meshes(devices)
+    without = [mesh for mesh in every if mesh.ep == 1]
+    while True:
+        pool = every if draw.random() < 0.5 else without
+        space = Space(
+            meshes=tuple(draw.sample(pool, min(len(pool), draw.randint(1, 5)))),
+            b=some((1, 2, 3, 4, 8), 2),
+            data=some(("ddp", "zero1", "zero2", "zero3", "fsdp"), 3),
+            sp=some((True, False), 2),
+            attention=some(("ring", "gather", "ulysses"), 2),
+            recompute=some(("none", "selective", "full", "norms", "selective+mlp"), 2),
+            flows=some(FLOWS, 3),
+        )
+        keys = {key_of(mesh, option, b, batch) for mesh, b, option in points(space)} - {None}
+        if 0 < len(keys) <= MOST and (len(keys) > 3 or draw.random() < 0.2):
+            return space

@@ -1,0 +1,275 @@
+"""Small grids of placements, searched and tried one by one: the best, what is refused, and each bound, compared.
+
+What is tried here shares nothing with `placeproof.planning` but the grid itself: strategies are written here, each is derived alone, and
+whether it fits is what `process_memory` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import product
+from typing import Any, NamedTuple
+
+from placeproof.answers.models import Clock, ModelRun, derived, timed
+from placeproof.clusters import Cluster
+from placeproof.core.diagnostics import InputError
+from placeproof.cost.model import ModelDerivation
+from placeproof.cost.model.process import ProcessMemory, process_memory
+from placeproof.cost.model.time import Overlap, StepTime
+from placeproof.cost.values import read_numbers
+from placeproof.implementations import BlockImplementation
+from placeproof.models import Model
+from placeproof.planning.search import Outcome, Plan, Search
+from placeproof.planning.space import Mesh, Option, Space
+from placeproof.planning.task import Task
+from placeproof.strategies import parse_strategy
+
+#: How far a bound in floating-point numbers may be off.
+ROUNDING = 1e-9
+
+
+class Key(NamedTuple):
+    """A point, without what makes no difference to it: a strategy in words, and numbers."""
+
+    strategy: str
+    recompute: str
+    b: int
+    m: int
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A point derived by itself: ``refused`` says why it cannot be. ``beyond``: bytes of the fullest device that are too many."""
+
+    seconds: Fraction = Fraction(0)
+    beyond: Fraction = Fraction(0)
+    fits: bool = False
+    refused: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instance:
+    """What is asked of a search. ``settings``: as of `--set`."""
+
+    name: str
+    model: Model
+    cluster: Cluster
+    devices: int
+    batch: int
+    space: Space
+    settings: tuple[str, ...] = ()
+    precision: str = "mixed-adam"
+    eta: Fraction | None = None
+    overlap: Overlap = "data"
+    reserve: Fraction | None = None
+    run_by: BlockImplementation | None = None
+    fp8: bool = False
+    padding: int | None = None
+
+    @property
+    def task(self) -> Task:
+        """For the search."""
+        values = {name: n for name, n in read_numbers(self.settings, self.precision).values.items() if name != "eta"}
+        return Task(
+            model=self.model,
+            cluster=self.cluster,
+            devices=self.devices,
+            batch=self.batch,
+            values=values if self.eta is None else values | {"eta": self.eta},
+            overlap=self.overlap,
+            reserve=self.reserve,
+            run_by=self.run_by,
+            fp8=self.fp8,
+            padding=self.padding,
+        )
+
+
+def alone(asked: Instance, key: Key, known: dict[tuple[str, str], ModelDerivation]) -> Alone:
+    """A point by itself. ``known``: derivations, in which b and m are open, by strategy and recomputation."""
+    numbers = read_numbers([*asked.settings, f"b={key.b}", f"m={key.m}"], asked.precision)
+    run = ModelRun(recompute=key.recompute, fp8=asked.fp8, padding=asked.padding, run_by=asked.run_by)
+    try:
+        if key[:2] not in known:
+            known[key[:2]], _ = derived(asked.model, parse_strategy(key.strategy), run, numbers)
+        clock = Clock(cluster=asked.cluster, eta=asked.eta, overlap=asked.overlap, reserve=asked.reserve)
+        _, step = timed(known[key[:2]], numbers, clock)
+    except InputError as error:
+        return Alone(refused=error.diagnostics[0].message)
+    assert step is not None
+    beyond = max(_beyond(step, process_memory(step, cost)) for cost in step.d.costs)
+    return Alone(seconds=step.seconds, beyond=beyond, fits=beyond <= 0)
+
+
+def _beyond(step: StepTime, shown: ProcessMemory) -> Fraction:
+    """Bytes of tensors that a device has too many for what a driver usually shows, or beside what is kept free."""
+    if shown.kept_free is not None:
+        return shown.tensors + shown.kept_free - shown.capacity
+    if shown.usual is None or shown.libraries is None:
+        return shown.tensors - shown.capacity
+    return (shown.usual - shown.capacity) * shown.tensors / (shown.usual - shown.libraries.most)
+
+
+def tried(asked: Instance) -> tuple[dict[Key, Alone], int]:
+    """Every point of the grid by itself, and how many cannot be since the batch is not shared out evenly."""
+    found: dict[Key, Alone] = {}
+    known: dict[tuple[str, str], ModelDerivation] = {}
+    uneven = 0
+    for mesh, b, option in points(asked.space):
+        key = key_of(mesh, option, b, asked.batch)
+        if key is None:
+            uneven += 1
+        elif key not in found:
+            found[key] = alone(asked, key, known)
+    return found, uneven
+
+
+def points(space: Space) -> Iterator[tuple[Mesh, int, Option]]:
+    """All of a grid."""
+    choices = product(space.meshes, space.b, space.data, space.sp, space.attention, space.recompute, space.flows)
+    for mesh, b, data, sp, attention, recompute, flow in choices:
+        yield mesh, b, Option(data=data, sp=sp, attention=attention, recompute=recompute, flow=flow)
+
+
+def key_of(mesh: Mesh, option: Option, b: int, batch: int) -> Key | None:
+    """The point; None where the batch has no whole number of micro-batches."""
+    samples = mesh.dp * mesh.ep
+    if batch % (samples * b):
+        return None
+    m = batch // (samples * b)
+    return Key(strategy=written(mesh, option, m), recompute=option.recompute, b=b, m=m)
+
+
+def written(mesh: Mesh, option: Option, m: int) -> str:
+    """The strategy, as a user would write it."""
+    data, flow, words = option.data, option.flow, []
+    for axis, degree in (("dp", mesh.dp), ("cp", mesh.cp), ("ep", mesh.ep)):
+        if degree > 1 and axis == "dp":
+            words.append(f"{data}({degree})")
+        elif degree > 1 and data != "ddp":  # what is the same on these devices is shared out over them
+            words.append(f"{data}(dp={axis})")
+    if mesh.tp > 1:
+        words += [f"tp({mesh.tp})", "sp"] if option.sp else [f"tp({mesh.tp})"]
+    if mesh.cp > 1:
+        words.append(f"cp({mesh.cp})" if option.attention == "ring" else f"cp({mesh.cp}, attention={option.attention})")
+    if mesh.ep > 1:
+        words.append(f"ep({mesh.ep})")
+    if mesh.pp > 1:
+        chunks = f", chunks={flow.chunks}" if flow.schedule == "interleaved" else ""
+        words.append(f"pp({mesh.pp}, schedule={flow.schedule}{chunks})")
+    elif m > 1 or not words:
+        words.append("accumulate")
+    return " * ".join(words)
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """What the search says of a point at least."""
+
+    seconds: float
+    beyond: float
+    schedule: str
+
+
+class Watched(Search):
+    """A search that remembers every bound."""
+
+    def __init__(self, task: Task, space: Space) -> None:
+        super().__init__(task, space)
+        self.bounded: dict[Key, Bounded] = {}
+        self.repeated: list[Key] = []
+
+    def _of_flow(self, stages: int, option: Option, flow: Any, *rest: Any) -> None:
+        import placeproof.planning.search as module
+
+        kinds, amounts, held, table, send, rooms, rows = rest
+        own = module.bounds(self.task, flow, kinds, amounts, held, table, send, rooms, stages)
+        chosen = Option(data=option.data, sp=option.sp, attention=option.attention, recompute=option.recompute, flow=flow)
+        for row in rows:
+            mesh = Mesh(**{axis: int(getattr(table, axis)[row]) for axis in ("tp", "cp", "ep", "dp", "pp")})
+            key = key_of(mesh, chosen, int(table.b[row]), self.task.batch)
+            assert key is not None
+            assert key.m == table.m[row]
+            if key in self.bounded:
+                self.repeated.append(key)
+            word = flow.schedule if mesh.pp > 1 else "no pipeline"
+            self.bounded[key] = Bounded(float(own.seconds[row]), float(own.beyond[row]), word)
+        super()._of_flow(stages, option, flow, *rest)
+
+
+@dataclass
+class Compared:
+    """What a search and single derivations say of a grid. ``why``: in what they differ."""
+
+    points: int = 0
+    derived: int = 0
+    fit: int = 0
+    why: list[str] = field(default_factory=list)
+    ratios: list[tuple[str, float, float]] = field(default_factory=list)
+
+
+def compared(asked: Instance, count: int) -> Compared:
+    """The best of a grid, so many, by a search and by trying all; and all bounds."""
+    truth, uneven = tried(asked)
+    result = Compared(points=asked.space.size, derived=len(truth), fit=sum(one.fits for one in truth.values()))
+    search = Watched(asked.task, asked.space)
+    outcome = search.run(count)
+    result.why += _optimum(outcome, truth, count)
+    result.why += _counts(outcome, asked.space.size, len(truth), uneven)
+    result.why += [f"bounded twice: {key}" for key in search.repeated]
+    result.why += _all_bounds(truth, search.bounded, ROUNDING * float(asked.cluster.device.capacity))
+    result.why += [f"not of the grid: {key}" for key in search.bounded.keys() - truth.keys()]
+    best = min((one.seconds for one in truth.values() if one.fits), default=Fraction(0))
+    for key, own in search.bounded.items():
+        if key in truth and not truth[key].refused:
+            result.ratios.append((own.schedule, own.seconds / float(truth[key].seconds), float(truth[key].seconds / best) if best else 0.0))
+    return result
+
+
+def _same(key: Key, one: Alone) -> tuple[object, ...]:
+    """Recomputation that makes no difference to a point is left out of it."""
+    return (key.strategy, key.b, key.m, one.seconds, one.beyond)
+
+
+def _optimum(outcome: Outcome, truth: dict[Key, Alone], count: int) -> Iterator[str]:
+    fit = {_same(key, one): one.seconds for key, one in truth.items() if one.fits}
+    best, own = sorted(fit.values()), [plan.seconds for plan in outcome.plans]
+    listed = sorted({_same(key, truth[key]): truth[key].seconds for key in map(_of_plan, outcome.plans) if key in truth}.values())
+    if listed != best[: len(listed)] or (len(own) < count and len(listed) < len(best)) or own != sorted(own):
+        yield f"the best take {[float(s) for s in best[:count]]}, and these were found: {[float(s) for s in own]}"
+    for plan in outcome.plans:
+        key = _of_plan(plan)
+        said = truth.get(key)
+        if said is None or not said.fits or said.seconds != plan.seconds:
+            yield f"a plan that is none: {key}: {said}"
+
+
+def _of_plan(plan: Plan) -> Key:
+    point = plan.point
+    return Key(written(point.mesh, point.option, point.m), point.option.recompute, point.b, point.m)
+
+
+def _counts(outcome: Outcome, size: int, each: int, uneven: int) -> Iterator[str]:
+    total = sum(outcome.cut.values()) + outcome.bounded + len(outcome.plans)
+    if total != size:
+        yield f"{total} of {size} points are accounted for: {outcome}"
+    if outcome.cut.get("batch % (dp * b)", 0) != uneven:
+        yield f"of {uneven} points the batch is not shared out evenly: {outcome.cut}"
+    if outcome.cut.get("the same as another point", 0) < size - uneven - each:
+        yield f"at least {size - uneven - each} points are the same as another: {outcome.cut}"
+
+
+def _all_bounds(truth: dict[Key, Alone], bounded: dict[Key, Bounded], least: float) -> Iterator[str]:
+    """``least``: bytes that rounding may make of nothing."""
+    tried_as = {_same(key, truth[key]) for key in bounded if key in truth}
+    for key, one in truth.items():
+        own = bounded.get(key)
+        if one.refused or (own is None and _same(key, one) in tried_as):
+            continue
+        if own is None:
+            yield f"cut, and derived alone: {key}"
+        elif not own.seconds <= float(one.seconds) * (1 + ROUNDING):
+            yield f"at least {own.seconds} s are said, and it takes {float(one.seconds)}: {key}"
+        elif not own.beyond <= float(one.beyond) + least:
+            yield f"at least {own.beyond} bytes too many are said, and they are {float(one.beyond)}: {key}"
