@@ -211,7 +211,11 @@ class Compared:
 
 def compared(asked: Instance, count: int) -> Compared:
     """The best of a grid, so many, by a search and by trying all; and all bounds."""
-    truth, uneven = tried(asked)
+    return held_against(asked, count, *tried(asked))
+
+
+def held_against(asked: Instance, count: int, truth: dict[Key, Alone], uneven: int) -> Compared:
+    """The same where all was tried."""
     result = Compared(points=asked.space.size, derived=len(truth), fit=sum(one.fits for one in truth.values()))
     search = Watched(asked.task, asked.space)
     outcome = search.run(count)

@@ -1,0 +1,71 @@
+"""The search for placements against single derivations of every point, on small random grids; more of them: `nightly/plans.py`."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from plan_instances import all_meshes, instance
+from plan_oracle import Alone, Key, held_against, tried
+
+from placeproof.planning import search
+from placeproof.planning.space import AXES, divisors, meshes
+from placeproof.planning.task import Task
+
+#: Grids in which something was wrong once: experts with an axis, states that one device has, kernels that no exchange comes between.
+SEEDS = (0, 2, 23)
+#: One of them that is small.
+SMALL = 2
+
+
+@cache
+def truth(seed: int) -> tuple[dict[Key, Alone], int]:
+    return tried(instance(seed))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_search_finds_what_trying_all_finds(seed: int) -> None:
+    compared = held_against(instance(seed), 2, *truth(seed))
+    assert compared.why == []
+    assert compared.derived
+
+
+def broken(monkeypatch: pytest.MonkeyPatch, **more: float) -> list[str]:
+    """What is said of a search whose bounds are higher, or of one that leaves points out."""
+    bounds = search.bounds
+
+    def higher(*given: Any) -> Any:
+        own = bounds(*given)
+        return type(own)(seconds=own.seconds * more.get("times", 1.0), beyond=own.beyond + more.get("plus", 0.0))
+
+    monkeypatch.setattr(search, "bounds", higher)
+    return held_against(instance(SMALL), 2, *truth(SMALL)).why
+
+
+def test_a_bound_that_is_too_high_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all("s are said" in why for why in broken(monkeypatch, times=1.001))
+    assert broken(monkeypatch, times=1.001)
+
+
+def test_a_plan_that_is_said_not_to_fit_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    why = broken(monkeypatch, plus=1e12)
+    assert any("bytes too many" in one for one in why)
+    assert any("the best take" in one for one in why)
+
+
+def test_a_rule_that_nothing_breaks_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search.Search, "_whole", lambda self, blocks, points, axes: [("wrong", np.ones(len(points), dtype=bool))])
+    assert any("cut, and derived alone" in why for why in broken(monkeypatch))
+
+
+def test_room_that_is_not_there_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Task, "room", lambda self, communicators: self.cluster.device.capacity / 100)
+    assert broken(monkeypatch)
+
+
+@pytest.mark.parametrize("devices", [1, 6, 16])
+def test_every_mesh_is_listed_once(devices: int) -> None:
+    listed = list(meshes(devices, dict.fromkeys(AXES, divisors(devices))))
+    assert sorted(map(str, listed)) == sorted(map(str, all_meshes(devices)))
