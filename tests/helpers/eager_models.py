@@ -187,11 +187,13 @@ class Layer(nn.Module):
         before = x
         x = self.norm1(x)
         x = self.attention(x)
-        x = before + self.drop(x)
+        x = self.drop(x)
+        x = before + x
         before = x
         x = self.norm2(x)
         x = self.mlp(x)
-        return before + self.drop(x)
+        x = self.drop(x)
+        return before + x
 
 
 class Model(nn.Module):
@@ -222,8 +224,8 @@ class Model(nn.Module):
 
     def forward(self, ids: Tensor, where: Tensor, target: Tensor) -> Tensor:
         logits = self.head(self.stream(ids, where))
-        logits = logits.float()
-        return functional.cross_entropy(logits.view(-1, self.n.vocab), target.view(-1))
+        wide = logits.float()
+        return functional.cross_entropy(wide.view(-1, self.n.vocab), target.view(-1))
 
 
 class Watch(TorchDispatchMode):

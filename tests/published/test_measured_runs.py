@@ -437,6 +437,8 @@ def test_modules_are_refused_for_what_they_do_not_know(strategy: str, how: dict[
     with pytest.raises(InputError) as error:
         placeproof.model(strategy, "llama3-8b", implementation="pytorch-2.13", b=1, **how)
     assert says in str(error.value)
+    with pytest.raises(InputError, match="plans split their tensors"):
+        placeproof.plan("llama3-8b", "dgx-h100", 16, batch=64, implementation="pytorch-2.13")
     with pytest.raises(InputError, match="has no module for block `moe`"):
         placeproof.model("ddp(2)", "mixtral-8x7b", implementation="pytorch-2.13", b=1)
 

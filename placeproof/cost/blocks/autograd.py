@@ -22,6 +22,8 @@ from placeproof.programs import POSITIONS, Do, Program
 
 __all__ = ["Buffer", "Ran", "run"]
 
+#: What blocks read of the ones before.
+_WIRES = ("x", "n")
 #: Whether in backward, and what lies there.
 Moment: TypeAlias = "tuple[bool, tuple[Buffer, ...]]"
 #: How wide an element of activations is: as nobody says otherwise.
@@ -138,14 +140,14 @@ class _Run:
             buffer = Buffer(
                 dims=tensor.dims,
                 width="8" if tensor.picks else ACTIVATIONS,
-                counted=not weight,
+                counted=tensor.picks is not None or tensor.name in _WIRES,  # masks are drawn by operations
                 held=1 if tensor.picks else 0,  # whoever runs the model has its batch
                 block=self.block,
                 number=self.number,
                 name=tensor.name,
             )
             value = Value(buffer=buffer, dims=tensor.dims, order=tensor.dims, wanted=tensor.name in trained, weight=weight)
-            if tensor.name in ("x", "n"):
+            if tensor.name in _WIRES:
                 buffer.block, buffer.number = "input", 0
                 self._let(wires, tensor.name, value, held=0)
                 self.inputs.append(buffer)

@@ -118,7 +118,8 @@ class DeviceSegment:
 
     def bytes(self, stored: tuple[Stored, ...], at: Sizing) -> tuple[SizedTensor, ...]:
         """Each tensor with its elements and bytes."""
-        rows = self.layer.rows(stored, at.sizes, at.degrees, at.width, at.widths, at.load)
+        widths = at.widths if self.ran is None else {}  # modules say it themselves
+        rows = self.layer.rows(stored, at.sizes, at.degrees, at.width, widths, at.load)
         if not at.fp8:
             return rows
         return tuple(replace(r, bytes=r.elements) if _key(r.stored) in self.narrow and not at.told(r.stored) else r for r in rows)

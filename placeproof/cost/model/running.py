@@ -87,15 +87,15 @@ def pass_moments(stage: Stage, at: Sizing, run_by: BlockImplementation, put_off:
     behind = _behind(stage)
     found: dict[sympy.Expr, PassMoment] = {}
     for part, _ in stage.held:
-        later = sum(_let_go(p, at) for p in behind if part.repeats)
+        later = {backward: sum(_let_go(p, at, backward) for p in behind if part.repeats) for backward in (False, True)}
         ends = not part.repeats and part not in behind  # backward ends here, and has freed what all layers kept
-        others = sum(times * _let_go(p, at) for p, times in first.held if p is not part) if ends else 0
+        others = sum(times * _let_go(p, at, True) for p, times in first.held if p is not part) if ends else 0
         own, more = _kept(part, at), _gradients(part, at, run_by) if ends else 0
         replays = [replay for replay in stage.replays if any(p is part for p, _ in replay.members)]
         for backward, lying in part.alive(run_by.tensors):
             if ends and not backward:
                 continue  # nothing of the micro-batch is kept yet
-            beyond = _bytes(part, lying, at) + more - own - later - others
+            beyond = _bytes(part, lying, at) + more - own - later[backward] - others
             beyond += _outputs(part, lying, at) if backward and run_by.keeps_output else 0
             beside = [_replayed(replay, at, put_off) - _bytes(part, part.working, at) for replay in replays if backward] or [0]
             for bytes_ in (tidy(beyond + other) for other in beside):
@@ -122,9 +122,9 @@ def _kept(part: DeviceSegment, at: Sizing) -> sympy.Expr:
     return _bytes(part, (s for s in part.kept if not (part.checkpoints.host and part.is_checkpoint(s))), at)
 
 
-def _let_go(part: DeviceSegment, at: Sizing) -> sympy.Expr:
-    """What one repetition kept on the device, and does not have any more when its backward is over."""
-    return _kept(part, at) - _bytes(part, part.stays, at)
+def _let_go(part: DeviceSegment, at: Sizing, backward: bool) -> sympy.Expr:
+    """What one repetition kept on the device, and does not have any more when its backward is over; or not yet, in forward."""
+    return _kept(part, at) - _bytes(part, (s for s in part.stays if backward or s in part.kept), at)
 
 
 def _outputs(part: DeviceSegment, lying: Sequence[Stored], at: Sizing) -> sympy.Expr:
