@@ -128,6 +128,9 @@ def passes(flow: Flow, kinds: Sequence[StageKind], times: Sequence[StageTime], s
     forth: Array = 0.0
     back: Array = 0.0
     least: Array = 0.0
+    to_end: Array = sum(
+        (kind.last - kind.first + 1) * (f + b + (w if coupled else 0.0)) for kind, (f, b, w) in zip(kinds, lead, strict=True)
+    )
     for kind, (forward, inputs, weights), (f, b, w) in zip(kinds, each, lead, strict=True):
         behind = kind.last - kind.first  # stages of this kind in front of its last one
         mine = b + w if coupled else b
@@ -135,8 +138,18 @@ def passes(flow: Flow, kinds: Sequence[StageKind], times: Sequence[StageTime], s
         every = m * (forward + inputs + weights)
         own = there + every + home if coupled else there + np.maximum(every, m * (forward + inputs) + home)
         least = np.maximum(least, np.maximum(own, every))
+        if flow.chunks == 1 and stages > 1:
+            turn = to_end + 2 * send * (stages - 1 - kind.first)
+            least = np.maximum(least, forth + np.ceil(m / _at_once(flow, kind, stages, m)) * turn + back)
+        to_end = to_end - (behind + 1) * (f + mine)
         forth, back = there + f + send, home + mine + send
     return least
+
+
+def _at_once(flow: Flow, kind: StageKind, stages: int, m: Array) -> Array:
+    """Micro-batches between their forward and their backward pass on the first device of a kind, at most."""
+    values = {"p": stages, "m": m, "v": 1, "d": kind.first, "M_B": 1.0, "M_W": 0.0}
+    return np.maximum(1.0, reduce(np.maximum, [evaluate(form, values) for form in formulas(load(flow.schedule), "peak")]))
 
 
 def bounds(

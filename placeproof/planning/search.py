@@ -18,7 +18,7 @@ from placeproof.cost.model.vocabulary import MULTIPLE
 from placeproof.planning.arrays import Array
 from placeproof.planning.bounds import StageAmounts, StageKind, bounds, message_seconds, stage_amounts, stage_kinds
 from placeproof.planning.exact import Plan, worked_out
-from placeproof.planning.space import AXES, Flow, Mesh, Option, Point, Space, axes_of
+from placeproof.planning.space import AXES, Flow, Mesh, Option, Point, Space, axes_of, strategy_text
 from placeproof.planning.tables import Blocks, GroupTimes, PartAmounts, Points, StateAmounts, States, taken
 from placeproof.planning.task import Task
 from placeproof.schedules import load
@@ -84,7 +84,7 @@ class Derived:
 
     segments: dict[tuple[tuple[bool, str, str], tuple[bool, ...]], tuple[DeviceSegment, ...]] = field(default_factory=dict)
     blocks: dict[tuple[tuple[str, ...], bool, str, str], Blocks] = field(default_factory=dict)
-    states: dict[tuple[tuple[str, ...], str, bool, int | None], States] = field(default_factory=dict)
+    states: dict[tuple[tuple[str, ...], str, bool, int | None, bool], States] = field(default_factory=dict)
 
 
 class Search:
@@ -183,9 +183,11 @@ class Search:
         sps, attentions, data, flows = space.options_of(axes)
         different = prod(map(len, (sps, attentions, space.recompute, data, flows)))
         self._cut("the same as another point", len(rows) * (space.options - different))
-        for sp, attention, recompute in product(sps, attentions, space.recompute):
+        sums = (m > 1) & (stages == 1)  # gradients are added up by a loop of their own
+        each = [taken(points, own) for own in (np.flatnonzero(~sums), np.flatnonzero(sums)) if len(own)]
+        for sp, attention, recompute, same in product(sps, attentions, space.recompute, each):
             option = Option(data=data[0], sp=sp, attention=attention, recompute=recompute, flow=flows[0])
-            self._of_blocks(stages, axes, option, points, data, flows)
+            self._of_blocks(stages, axes, option, same, data, flows)
 
     def _vocabulary(self, tp: Array) -> Array:
         size = self.task.model.sizes.get("V")
@@ -248,7 +250,7 @@ class Search:
         flows: tuple[Flow, ...],
     ) -> None:  # fmt: skip
         try:
-            states = self._derived(stages, axes, option, blocks)
+            states = self._derived(stages, axes, option, blocks, sums=stages == 1 and bool(points.m[0] > 1))
         except InputError as error:
             self._cut(f"refused: {error.diagnostics[0].message}", len(points) * len(flows))
             return
@@ -312,12 +314,13 @@ class Search:
             self.known.blocks[key] = Blocks(self.task, replace(option, data="ddp"), inside)
         return self.known.blocks[key]
 
-    def _derived(self, stages: int, axes: tuple[str, ...], option: Option, blocks: Blocks) -> States:
+    def _derived(self, stages: int, axes: tuple[str, ...], option: Option, blocks: Blocks, *, sums: bool) -> States:
         several = stages > 1 and sum(part.repeats for part in blocks.segments) > 1
-        key = (axes, option.data, option.sp, stages if several else None)
+        key = (axes, option.data, option.sp, stages if several else None, sums)
         if key not in self.known.states:
             of_any = replace(option, attention="ring", flow=Flow(schedule="1f1b"))
-            self.known.states[key] = States(self.task, of_any, axes, blocks, stages if several else None)
+            text = strategy_text(None, of_any, axes, accumulate=sums)
+            self.known.states[key] = States(self.task, text, blocks, stages if several else None)
         return self.known.states[key]
 
 

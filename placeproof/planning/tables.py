@@ -3,7 +3,7 @@ makes of its parameters, by the same closed forms."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
@@ -240,9 +240,8 @@ class States:
     there are several.
     """
 
-    def __init__(self, task: Task, option: Option, axes: Sequence[str], blocks: Blocks, stages: int | None) -> None:
-        strategy = parse_strategy(strategy_text(None, option, axes))
-        linked = link(task.model, strategy)
+    def __init__(self, task: Task, strategy: str, blocks: Blocks, stages: int | None) -> None:
+        linked = link(task.model, parse_strategy(strategy))
         linked = linked if stages is None else linked.with_degrees({"pp": stages})
         step, at = StepCosts(linked), sizing(linked, task.widths, task.fp8)
         flow, own = laid_out(linked, blocks.segments, at)
