@@ -30,33 +30,36 @@ class Bounds:
 
 @dataclass(frozen=True, kw_only=True)
 class StageKind:
-    """Stages that are alike: the first and the last of them by number, how often it has each part, and its place in a derivation."""
+    """Stages that are alike, at many points: the first and the last of them by number, how often it has each part, and its place in a
+    derivation. ``there``: whether there are some; where there are none, the last one comes before the first."""
 
-    first: int
-    last: int
-    times: Mapping[str, float]
+    first: Array
+    last: Array
+    times: Mapping[str, Array]
     number: int
+    there: Array
 
 
-def stage_kinds(states: States, stages: int) -> tuple[StageKind, ...]:
-    """The stages of a pipeline of so many, in order."""
+def stage_kinds(states: States, stages: Array) -> tuple[StageKind, ...]:
+    """The stages of pipelines of so many, in order; as many everywhere where stages are told one by one."""
     costs = states.costs
-    values = {**{name: float(n) for name, n in states.linked.values.items()}, **dict.fromkeys(("N", "N_pp"), float(stages))}
-    ranges = [(0, 0)] if len(costs) == 1 else [(0, 0), (1, stages - 2), (stages - 1, stages - 1)]
-    if len(costs) == stages:
-        ranges = [(i, i) for i in range(stages)]
+    values = {**{name: float(n) for name, n in states.linked.values.items()}, **dict.fromkeys(("N", "N_pp"), stages)}
+    ranges: list[tuple[Array, Array]] = [(i, i) for i in range(len(costs))]
+    if len(costs) > 1 and costs[-1].stage.index is None:  # three stand for all
+        ranges = [(0, 0), (1, stages - 2), (stages - 1, stages - 1)]
     kinds = []
     for number, (cost, (first, last)) in enumerate(zip(costs, ranges, strict=True)):
-        if first <= last:
-            times = ((part.name, float(evaluate(n, values))) for part, n in cost.stage.held)
-            kinds.append(StageKind(first=first, last=last, times={name: n for name, n in times if n}, number=number))
+        times = {part.name: evaluate(n, values) for part, n in cost.stage.held}
+        own = {name: n for name, n in times.items() if np.any(n)}
+        there = np.broadcast_to(np.asarray(first <= last), (len(stages),))
+        kinds.append(StageKind(first=first, last=last, times=own, number=number, there=there))
     return tuple(kinds)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageAmounts:
-    """What the blocks of a stage take for one micro-batch, all of its parts together; ``inner``: kept by its layers alone, ``behind``: by
-    what is behind them."""
+    """What the blocks of a stage take for one micro-batch, all of its parts together; ``inner``: kept by its layers alone, if all
+    were of the kind that keeps least; ``behind``: by what is behind them."""
 
     computing: tuple[Array, Array, Array, Array]
     inside: tuple[Array, Array]
@@ -85,8 +88,8 @@ def stage_amounts(kind: StageKind, parts: Mapping[str, PartAmounts], repeated: f
         launches=(of("launches", 0), of("launches", 1)),
         kept=sum(n * part.kept for part, n in own),
         late=sum(n * part.late for part, n in own),
-        inner=sum(n * part.kept for part, n in inner),
-        inner_late=sum(n * part.late for part, n in inner),
+        inner=sum(n for _, n in inner) * reduce(np.minimum, [parts[name].kept for name in repeated], np.inf) if inner else 0.0,
+        inner_late=sum(n for _, n in inner) * reduce(np.minimum, [parts[name].late for name in repeated], np.inf) if inner else 0.0,
         behind=sum(n * part.kept for part, n in own[last + 1 :]),
         working=reduce(np.maximum, [part.working for part, _ in own], 0.0),
     )
@@ -102,26 +105,30 @@ def message_seconds(states: States, task: Task, points: Points, groups: GroupTim
     return longest
 
 
-def activations(flow: Flow, kind: StageKind, amounts: StageAmounts, stages: int, m: Array) -> Array:
+def activations(flow: Flow, kind: StageKind, amounts: StageAmounts, points: Points, *, piped: bool) -> Array:
     """Bytes of activations on the fullest device of a kind, at least."""
-    if stages == 1:
+    if not piped:
         return amounts.kept
     schedule, alone = load(flow.schedule), flow.chunks == 1
     kept, late = (amounts.kept, amounts.late) if alone else (amounts.inner, amounts.inner_late)
-    values = {"p": stages, "m": m, "v": flow.chunks, "d": kind.first, "M_B": kept / flow.chunks, "M_W": late / flow.chunks}
+    of_run = {"M_B": kept / flow.chunks, "M_W": late / flow.chunks}
+    values = {"p": points.pp, "m": points.m, "v": flow.chunks, "d": kind.first, **of_run}
     return reduce(np.minimum, [evaluate(form, values) for form in formulas(schedule, "peak")])
 
 
-def passes(flow: Flow, kinds: Sequence[StageKind], times: Sequence[StageTime], stages: int, m: Array, send: Array) -> Array:
+def passes(
+    flow: Flow, kinds: Sequence[StageKind], times: Sequence[StageTime], points: Points, send: Array, *, piped: bool, alike: bool
+) -> Array:
     """Seconds that a schedule takes for the passes of all stages, at least.
 
     A device does all of its own work; before its first pass a micro-batch goes through the stages in front, and behind its last backward
     pass that micro-batch's gradient goes back through them. Where gradients by weights are passes of their own, they may come after that.
     """
-    coupled = stages == 1 or not load(flow.schedule).split
+    m, coupled = points.m, not piped or not load(flow.schedule).split
     each = [time.passes for time in times]
     if flow.chunks > 1:  # of a run of layers: no more than its share of the stage that takes the least
-        least_of = [reduce(np.minimum, column) / flow.chunks for column in zip(*each, strict=True)]
+        columns = [[np.where(kind.there, t, np.inf) for kind, t in zip(kinds, column, strict=True)] for column in zip(*each, strict=True)]
+        least_of = [reduce(np.minimum, column) / flow.chunks * alike for column in columns]
         lead = [least_of] * len(each)
     else:
         lead = [[*own] for own in each]
@@ -137,27 +144,28 @@ def passes(flow: Flow, kinds: Sequence[StageKind], times: Sequence[StageTime], s
         there, home = forth + behind * (f + send), back + behind * (mine + send)
         every = m * (forward + inputs + weights)
         own = there + every + home if coupled else there + np.maximum(every, m * (forward + inputs) + home)
-        least = np.maximum(least, np.maximum(own, every))
-        if flow.chunks == 1 and stages > 1:
-            turn = to_end + 2 * send * (stages - 1 - kind.first)
-            least = np.maximum(least, forth + np.ceil(m / _at_once(flow, kind, stages, m)) * turn + back)
+        own = np.maximum(own, every)
+        if flow.chunks == 1 and piped:
+            turn = to_end + 2 * send * (points.pp - 1 - kind.first)
+            own = np.maximum(own, forth + np.ceil(m / _at_once(flow, kind, points)) * turn + back)
         to_end = to_end - (behind + 1) * (f + mine)
+        least = np.maximum(least, np.where(kind.there, own, 0.0))
         forth, back = there + f + send, home + mine + send
     return least
 
 
-def _at_once(flow: Flow, kind: StageKind, stages: int, m: Array) -> Array:
+def _at_once(flow: Flow, kind: StageKind, points: Points) -> Array:
     """Micro-batches between their forward and their backward pass on the first device of a kind, at most."""
-    values = {"p": stages, "m": m, "v": 1, "d": kind.first, "M_B": 1.0, "M_W": 0.0}
+    values = {"p": points.pp, "m": points.m, "v": 1, "d": kind.first, "M_B": 1.0, "M_W": 0.0}
     return np.maximum(1.0, reduce(np.maximum, [evaluate(form, values) for form in formulas(load(flow.schedule), "peak")]))
 
 
 def bounds(
     task: Task, flow: Flow, kinds: Sequence[StageKind], amounts: Sequence[StageAmounts], held: Sequence[StateAmounts], points: Points,
-    send: Array, rooms: Sequence[Array], stages: int,
+    send: Array, rooms: Sequence[Array], *, piped: bool, alike: bool,
 ) -> Bounds:  # fmt: skip
-    """What a step takes and a device holds at least at some points, which have so many ``stages``; ``send``: seconds of a message;
-    ``rooms``: bytes that tensors may take on a device of each kind."""
+    """What a step takes and a device holds at least at some points, which are ``piped`` if they have several stages; ``alike``: whether
+    all layers are; ``send``: seconds of a message; ``rooms``: bytes that tensors may take on a device of each kind."""
     times, beyond = [], np.full(len(points), -np.inf)
     launches = task.rates.by_kernels
     for kind, of_blocks, of_states, room in zip(kinds, amounts, held, rooms, strict=True):
@@ -166,7 +174,9 @@ def bounds(
         times.append(together(of_blocks.computing, started, exchanged, of_states.update, send, np.maximum, task.overlap))
         # what is behind the layers is gone when a layer is computed again, where a device has one stage
         again = of_blocks.working if flow.chunks > 1 else np.maximum(0.0, of_blocks.working - of_blocks.behind)
-        in_passes = activations(flow, kind, of_blocks, stages, points.m) + of_states.transient + again
-        beyond = np.maximum(beyond, of_states.held + np.maximum(in_passes, of_states.updating) - room)
-    seconds = passes(flow, kinds, times, stages, points.m, send) + reduce(np.maximum, [t.tail for t in times])
+        in_passes = activations(flow, kind, of_blocks, points, piped=piped) + of_states.transient + again
+        own = of_states.held + np.maximum(in_passes, of_states.updating) - room
+        beyond = np.maximum(beyond, np.where(kind.there, own, -np.inf))
+    tails = (np.where(kind.there, t.tail, 0.0) for kind, t in zip(kinds, times, strict=True))
+    seconds = passes(flow, kinds, times, points, send, piped=piped, alike=alike) + reduce(np.maximum, tails)
     return Bounds(seconds=np.broadcast_to(seconds, (len(points),)), beyond=beyond)

@@ -84,7 +84,7 @@ class Derived:
 
     segments: dict[tuple[tuple[bool, str, str], tuple[bool, ...]], tuple[DeviceSegment, ...]] = field(default_factory=dict)
     blocks: dict[tuple[tuple[str, ...], bool, str, str], Blocks] = field(default_factory=dict)
-    states: dict[tuple[tuple[str, ...], str, bool, int | None, bool], States] = field(default_factory=dict)
+    states: dict[tuple[tuple[str, ...], str, bool, tuple[int, Flow] | None, bool], States] = field(default_factory=dict)
 
 
 class Search:
@@ -160,9 +160,14 @@ class Search:
 
     # Bounds.
 
+    @property
+    def alike(self) -> bool:
+        """Whether all layers are of one kind: then stages differ in their ends alone."""
+        return sum(str(segment.times) != "1" for segment in self.task.model.segments) < 2
+
     def bound(self) -> None:
         """Bounds on every point that no rule cuts."""
-        for own in self.space.classes:
+        for own in self.space.classes(by_stages=not self.alike):
             self._of_class(own)
 
     def _cut(self, rule: str, number: int) -> None:
@@ -171,7 +176,7 @@ class Search:
 
     def _of_class(self, own: tuple[Mesh, ...]) -> None:
         """Points of meshes that have several devices along the same axes."""
-        space, batch, stages, axes = self.space, self.task.batch, own[0].pp, axes_of(own)
+        space, batch, axes = self.space, self.task.batch, axes_of(own)
         rows = [(mesh, b) for mesh in own for b in space.b if batch % (mesh.replicas * b) == 0]
         self._cut("batch % (dp * b)", (len(own) * len(space.b) - len(rows)) * space.options)
         if not rows:
@@ -183,11 +188,11 @@ class Search:
         sps, attentions, data, flows = space.options_of(axes)
         different = prod(map(len, (sps, attentions, space.recompute, data, flows)))
         self._cut("the same as another point", len(rows) * (space.options - different))
-        sums = (m > 1) & (stages == 1)  # gradients are added up by a loop of their own
+        sums = (m > 1) & (columns["pp"] == 1)  # gradients are added up by a loop of their own
         each = [taken(points, own) for own in (np.flatnonzero(~sums), np.flatnonzero(sums)) if len(own)]
         for sp, attention, recompute, same in product(sps, attentions, space.recompute, each):
             option = Option(data=data[0], sp=sp, attention=attention, recompute=recompute, flow=flows[0])
-            self._of_blocks(stages, axes, option, same, data, flows)
+            self._of_blocks(axes, option, same, data, flows)
 
     def _vocabulary(self, tp: Array) -> Array:
         size = self.task.model.sizes.get("V")
@@ -199,9 +204,7 @@ class Search:
             return np.full(len(tp), float(size))
         return whole if self.task.padding else np.where(size % tp == 0, size, whole)
 
-    def _of_blocks(
-        self, stages: int, axes: tuple[str, ...], option: Option, points: Points, data: tuple[str, ...], flows: tuple[Flow, ...]
-    ) -> None:
+    def _of_blocks(self, axes: tuple[str, ...], option: Option, points: Points, data: tuple[str, ...], flows: tuple[Flow, ...]) -> None:
         """Points of which axes and options but for data parallelism are the same."""
         each = len(data) * len(flows)
         try:
@@ -223,7 +226,11 @@ class Search:
         points = taken(points, kept)
         parts = blocks.amounts(points, GroupTimes(self.task, points))
         for word in data:
-            self._of_states(stages, axes, replace(option, data=word), blocks, points, parts, flows)
+            chosen = replace(option, data=word)
+            for own in (
+                [flows] if self.alike else [(flow,) for flow in flows]
+            ):  # which layers a device has, if they differ, depends on its runs
+                self._of_states(axes, replace(chosen, flow=own[0]), blocks, points, parts, own)
 
     def _whole(self, blocks: Blocks, points: Points, axes: tuple[str, ...]) -> list[tuple[str, Array]]:
         """Rules that points break, each counted once: sizes that degrees do not divide."""
@@ -246,40 +253,42 @@ class Search:
         return rules
 
     def _of_states(
-        self, stages: int, axes: tuple[str, ...], option: Option, blocks: Blocks, points: Points, parts: Mapping[str, PartAmounts],
+        self, axes: tuple[str, ...], option: Option, blocks: Blocks, points: Points, parts: Mapping[str, PartAmounts],
         flows: tuple[Flow, ...],
     ) -> None:  # fmt: skip
         try:
-            states = self._derived(stages, axes, option, blocks, sums=stages == 1 and bool(points.m[0] > 1))
+            sums = "pp" not in axes and bool(points.m[0] > 1)
+            states = self._derived(axes, option, blocks, int(points.pp[0]), sums=sums)
         except InputError as error:
             self._cut(f"refused: {error.diagnostics[0].message}", len(points) * len(flows))
             return
-        kinds = stage_kinds(states, stages)
+        kinds, piped = stage_kinds(states, points.pp), "pp" in axes
         groups = GroupTimes(self.task, points)
         held = [states.amounts(kind.number, points, groups) for kind in kinds]
         repeated = frozenset(part.name for part in blocks.segments if part.repeats)
         amounts = [stage_amounts(kind, parts, repeated) for kind in kinds]
         send = message_seconds(states, self.task, points, groups)
-        rooms = self._rooms(points, kinds, parts, held, stages)
-        layers = sum(n for kind in kinds for name, n in kind.times.items() if name in repeated for _ in range(kind.last - kind.first + 1))
+        rooms = self._rooms(points, kinds, parts, held, piped=piped)
+        layers = sum(n * (kind.last - kind.first + 1) for kind in kinds for name, n in kind.times.items() if name in repeated)
         for flow in flows:
-            asked = [need.rule for need in load(flow.schedule).needs]
-            fails = np.array([not all(rule.holds({"p": stages, "m": int(m), "v": flow.chunks}) for rule in asked) for m in points.m])
-            chunked = round(layers) % (stages * flow.chunks) != 0 and stages > 1
-            if chunked:
-                self._cut("layers % (pp * chunks)", len(points))
-                continue
-            if stages > 1:
-                self._cut(f"{flow.schedule} needs {' and '.join(rule.text for rule in asked)}", int(fails.sum()))
-            rows = np.flatnonzero(~fails) if stages > 1 else np.arange(len(points))
+            rows = np.arange(len(points))
+            if piped:
+                uneven = np.mod(np.round(layers), points.pp * flow.chunks) != 0
+                asked = [need.rule for need in load(flow.schedule).needs]
+                pairs, own = np.unique(np.stack([points.pp, points.m]), axis=1, return_inverse=True)
+                holds = [all(rule.holds({"p": int(p), "m": int(m), "v": flow.chunks}) for rule in asked) for p, m in pairs.T]
+                fails = ~np.array(holds)[own.reshape(-1)] & ~uneven
+                self._cut("layers % (pp * chunks)", int(np.count_nonzero(uneven)))
+                self._cut(f"{flow.schedule} needs {' and '.join(rule.text for rule in asked)}", int(np.count_nonzero(fails)))
+                rows = np.flatnonzero(~fails & ~uneven)
             if len(rows):
-                self._of_flow(stages, option, flow, kinds, amounts, held, points, send, rooms, rows)
+                self._of_flow(option, flow, kinds, amounts, held, points, send, rooms, rows, piped=piped)
 
     def _of_flow(
-        self, stages: int, option: Option, flow: Flow, kinds: tuple[StageKind, ...], amounts: list[StageAmounts],
-        held: list[StateAmounts], points: Points, send: Array, rooms: list[Array], rows: Array,
+        self, option: Option, flow: Flow, kinds: tuple[StageKind, ...], amounts: list[StageAmounts], held: list[StateAmounts],
+        points: Points, send: Array, rooms: list[Array], rows: Array, *, piped: bool,
     ) -> None:  # fmt: skip
-        own = bounds(self.task, flow, kinds, amounts, held, points, send, rooms, stages)
+        own = bounds(self.task, flow, kinds, amounts, held, points, send, rooms, piped=piped, alike=self.alike)
         fits = own.beyond[rows] <= ROUNDING * float(self.task.cluster.device.capacity)
         self._cut("does not fit", int(np.count_nonzero(~fits)))
         chosen = replace(option, flow=flow)
@@ -293,14 +302,14 @@ class Search:
             self.pool.append(Bounded(own.seconds[rows], rows, points, chosen))
 
     def _rooms(
-        self, points: Points, kinds: tuple[StageKind, ...], parts: Mapping[str, PartAmounts], held: list[StateAmounts], stages: int
+        self, points: Points, kinds: tuple[StageKind, ...], parts: Mapping[str, PartAmounts], held: list[StateAmounts], *, piped: bool
     ) -> list[Array]:
         """Bytes that tensors may take on a device of each kind, which has a communicator for each group of devices that it exchanges with:
         that over axes of which one has several devices is that over this one."""
         several = {axis: (np.broadcast_to(getattr(points, axis), (len(points),)) > 1) << n for n, axis in enumerate(AXES)}
         rooms = []
         for kind, of_states in zip(kinds, held, strict=True):
-            over = of_states.axes.union(*(parts[name].axes for name in kind.times)) | ({("pp",)} if stages > 1 else set())
+            over = of_states.axes.union(*(parts[name].axes for name in kind.times)) | ({("pp",)} if piped else set())
             groups = np.sort([sum(several[a] for a in axes) for axes in over] or [np.zeros(len(points), dtype=int)], axis=0)
             counts = (groups[0] > 0) + (np.diff(groups, axis=0) > 0).sum(axis=0)
             of_count = {int(n): float(self.task.room(int(n))) for n in np.unique(counts)}
@@ -314,11 +323,12 @@ class Search:
             self.known.blocks[key] = Blocks(self.task, replace(option, data="ddp"), inside)
         return self.known.blocks[key]
 
-    def _derived(self, stages: int, axes: tuple[str, ...], option: Option, blocks: Blocks, *, sums: bool) -> States:
-        several = stages > 1 and sum(part.repeats for part in blocks.segments) > 1
-        key = (axes, option.data, option.sp, stages if several else None, sums)
+    def _derived(self, axes: tuple[str, ...], option: Option, blocks: Blocks, stages: int, *, sums: bool) -> States:
+        """``stages``: of all of them, where layers differ; ``sums``: whether gradients are added up by a loop of their own."""
+        several = stages > 1 and not self.alike
+        key = (axes, option.data, option.sp, (stages, option.flow) if several else None, sums)
         if key not in self.known.states:
-            of_any = replace(option, attention="ring", flow=Flow(schedule="1f1b"))
+            of_any = replace(option, attention="ring", flow=option.flow if several else Flow(schedule="1f1b"))
             text = strategy_text(None, of_any, axes, accumulate=sums)
             self.known.states[key] = States(self.task, text, blocks, stages if several else None)
         return self.known.states[key]

@@ -146,12 +146,11 @@ class Space:
         """Points of the grid."""
         return len(self.meshes) * len(self.b) * self.options
 
-    @property
-    def classes(self) -> tuple[tuple[Mesh, ...], ...]:
-        """Its meshes, those together that have as many stages and several devices along the same axes."""
+    def classes(self, *, by_stages: bool = False) -> tuple[tuple[Mesh, ...], ...]:
+        """Its meshes, those together that have several devices along the same axes; ``by_stages``: and as many stages."""
         found: dict[tuple[int, tuple[str, ...]], list[Mesh]] = {}
         for mesh in self.meshes:
-            found.setdefault((mesh.pp, axes_of([mesh])), []).append(mesh)
+            found.setdefault((mesh.pp if by_stages else 0, axes_of([mesh])), []).append(mesh)
         return tuple(tuple(own) for _, own in sorted(found.items()))
 
     def options_of(self, axes: tuple[str, ...]) -> tuple[tuple[bool, ...], tuple[str, ...], tuple[str, ...], tuple[Flow, ...]]:

@@ -36,8 +36,8 @@ def broken(monkeypatch: pytest.MonkeyPatch, **more: float) -> list[str]:
     """What is said of a search whose bounds are higher, or of one that leaves points out."""
     bounds = search.bounds
 
-    def higher(*given: Any) -> Any:
-        own = bounds(*given)
+    def higher(*given: Any, **said: Any) -> Any:
+        own = bounds(*given, **said)
         return type(own)(seconds=own.seconds * more.get("times", 1.0), beyond=own.beyond + more.get("plus", 0.0))
 
     monkeypatch.setattr(search, "bounds", higher)

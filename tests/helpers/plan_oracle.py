@@ -180,11 +180,22 @@ class Watched(Search):
         self.bounded: dict[Key, Bounded] = {}
         self.repeated: list[Key] = []
 
-    def _of_flow(self, stages: int, option: Option, flow: Any, *rest: Any) -> None:
+    def _of_flow(self, option: Option, flow: Any, *rest: Any, piped: bool) -> None:
         import placeproof.planning.search as module
 
         kinds, amounts, held, table, send, rooms, rows = rest
-        own = module.bounds(self.task, flow, kinds, amounts, held, table, send, rooms, stages)
+        own = module.bounds(
+            self.task,
+            flow,
+            kinds,
+            amounts,
+            held,
+            table,
+            send,
+            rooms,
+            piped=piped,
+            alike=len([1 for s in self.task.model.segments if str(s.times) != "1"]) < 2,
+        )
         chosen = Option(data=option.data, sp=option.sp, attention=option.attention, recompute=option.recompute, flow=flow)
         for row in rows:
             mesh = Mesh(**{axis: int(getattr(table, axis)[row]) for axis in ("tp", "cp", "ep", "dp", "pp")})
@@ -195,7 +206,7 @@ class Watched(Search):
                 self.repeated.append(key)
             word = flow.schedule if mesh.pp > 1 else "no pipeline"
             self.bounded[key] = Bounded(float(own.seconds[row]), float(own.beyond[row]), word)
-        super()._of_flow(stages, option, flow, *rest)
+        super()._of_flow(option, flow, *rest, piped=piped)
 
 
 @dataclass
