@@ -116,7 +116,7 @@ def question(
         if rest or not batch:
             help = f"a multiple of {length:,}, or `--set s=4096`"
             problems.add("PP202", f"{tokens:,} tokens are no whole number of sequences of {length:,}", help=help)
-    if batch is not None and not 1 <= batch <= MOST_BATCH:
+    if batch is not None and (batch > MOST_BATCH or (batch < 1 and tokens is None)):
         problems.add("PP202", f"{batch:,} sequences are no batch", help=f"from 1 to {MOST_BATCH:,}")
     if run.run_by is not None and run.run_by.modules:
         message = f"`{run.run_by.name}` runs modules of one device, and plans split their tensors"
@@ -126,7 +126,8 @@ def question(
     joined = clock.cluster.levels[-1].joins
     if joined is not None and devices > joined:
         problems.add("PP202", f"{clock.cluster.name} joins {joined} devices, and {devices} are asked for", help=f"at most {joined}")
-    for name in sorted({str(n) for n in model.symbols().values() if not isinstance(n, int)} - {"b"}):
+    open_ = {str(s) for n in model.symbols().values() if not isinstance(n, int) for s in n.free_symbols}
+    for name in sorted(open_ - {"b"}):
         problems.add("PP203", f"`{name}` of {model.name} is not set ({info(name).meaning})", help=how_to_set(name))
     problems.raise_if_any()
     assert batch is not None
@@ -155,5 +156,5 @@ def plan(task: Task, pins: Pins, count: int, why: Sequence[str] = ()) -> Planned
 
     besides = tuple(beside(task, space, text) for text in why)
     outcome = search.run(count, verdict)
-    found = () if outcome.plans or outcome.least is None or outcome.least.fits else reasons(task, pins, search.known)
+    found = () if outcome.plans or (outcome.least is not None and outcome.least.fits) else reasons(task, pins, search.known)
     return Planned(task=task, space=space, outcome=outcome, verdicts=verdicts, reasons=found, besides=besides)

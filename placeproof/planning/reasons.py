@@ -38,7 +38,8 @@ class Relaxed:
 
 
 def reasons(task: Task, pins: Pins, known: Derived | None = None) -> tuple[Reason, ...]:
-    """A minimal set of reasons why nothing fits: without any one of them, something does, or would in a device with more memory."""
+    """A minimal set of reasons why nothing fits: without any one of them something does, or would in a device with more memory. Where no
+    point keeps all rules, and more devices do not help, there is none."""
     known = known or Derived()
     names = [*pins.given, f"{task.devices:,} devices"]
     kept = list(names)
@@ -48,7 +49,7 @@ def reasons(task: Task, pins: Pins, known: Derived | None = None) -> tuple[Reaso
             kept = without
     found = [Reason(of=name, plan=plan, devices=n) for name in kept for plan, n in [_relaxed(task, pins, names, kept, name, known)]]
     least = _search(task, _left(pins, names, kept), known).least()
-    return (Reason(of="the memory of a device", plan=least, devices=task.devices), *found)
+    return (*([] if least is None else [Reason(of="the memory of a device", plan=least, devices=task.devices)]), *found)
 
 
 def _left(pins: Pins, names: Sequence[str], kept: Sequence[str]) -> Relaxed:

@@ -6,12 +6,13 @@ import json
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
 import placeproof
 from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
-from placeproof.planning.search import Search
+from placeproof.planning.search import Queue, Search
 
 SMALL = ["--model", "llama3-8b", "--cluster", "dgx-h100", "--global-batch", "16"]
 PINS = ["--only", "recompute=none,full", "--only", "schedule=1f1b", "--forbid", "cp", "--max", "b=4"]
@@ -26,6 +27,7 @@ def test_each_plan_is_what_is_derived_of_it_and_every_point_is_counted(capsys: p
     data = answered(["--devices", "8", "--top", "3", *PINS], capsys)
     assert data["schema"] == "placeproof.plan/1"
     assert sum(data["cut"].values()) + data["bounded"] + len(data["plans"]) == data["grid"]["points"]
+    assert not any(rule.startswith("refused") for rule in data["cut"])
     seconds = [plan["seconds"] for plan in data["plans"]]
     assert len(seconds) == 3
     assert seconds == sorted(seconds)
@@ -93,6 +95,10 @@ def test_what_is_not_proved_is_not_listed() -> None:
         (["--devices", "8", "--only", "tp=8", "--only", "pp=8"], "no mesh has 8 devices"),
         (["--devices", "8", "--only", "tp=8", "--max", "tp=4"], "nothing is left of `tp`"),
         (["--devices", "8", "--max", "data=zero1"], "degrees and b have one"),
+        (["--devices", "8", "--only", "schedule=1f1b", "--forbid", "schedule=1f1b"], "it could be 1f1b, interleaved:2, interleaved:3"),
+        (["--devices", "8", "--only", "sp=yes", "--forbid", "sp"], "it could be yes, no"),
+        (["--devices", "8", "--model", "gpt"], "`V` of gpt is not set"),
+        (["--devices", "8", "--top", "101"], "101 plans cannot be listed"),
         (["--devices", "8", "--only", "schedule=zb-v"], "is no value of `schedule`"),
         (["--devices", "8", "--only", "schedule=1f1b:2"], "is no value of `schedule`"),
         (["--devices", "8", "--set", "b=1"], "`b` is what a plan chooses"),
@@ -133,7 +139,9 @@ def test_tokens_stand_for_sequences(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_strategy_that_is_asked_about_is_what_is_derived_of_it() -> None:
     pins = {"only": ["pp=1", "recompute=full", "tp=1,2"], "forbid": ["cp"], "count": 1}
     found = placeproof.plan("llama3-8b", "dgx-h100", 2, batch=4, reserve="1GB", why=["tp(2) * sp", "ddp(2)", "tp(2) * pp(1)"], **pins)
-    split, copied, _ = found.besides
+    split, copied, piped = found.besides
+    assert piped.plan is not None
+    assert piped.plan.expression == "tp(2) * pp(1)"
     assert split.plan is not None
     assert split.plan.expression == "tp(2) * sp * accumulate"
     for b in (1, 2, 4):
@@ -160,3 +168,26 @@ def test_reasons_are_minimal_and_each_alone_is_one() -> None:
         plan = reason.plan
         step = placeproof.model(plan.expression, "llama3-8b", recompute=plan.recompute, b=plan.b, m=plan.m).time("dgx-h100")
         assert max(step.price.amount(cost.peak) for cost in step.d.costs) == plan.peak <= plan.room
+
+
+def test_the_vocabulary_is_padded_as_derivations_pad_it() -> None:
+    sizes = {"L": 2, "V": 1000, "a": 4, "h": 64, "s": 128}
+    for padding in (None, 0, 64):
+        found = placeproof.plan("gpt", "dgx-h100", 3, batch=3, only=["tp=1,3"], vocab_padding=padding, count=1, reserve="1GB", **sizes)
+        search = Search(found.task, found.space)
+        padded = [1000, 1000, 1152] if padding is None else [1000] * 3 if padding == 0 else [1024, 1024, 1152]
+        assert list(search._vocabulary(np.array([1, 2, 3]))) == padded
+
+
+def test_bounds_without_a_pipeline_are_exact() -> None:
+    only = ["pp=1", "recompute=full", "data=zero1", "b=1"]
+    found = placeproof.plan("llama3-8b", "dgx-h100", 4, batch=8, only=only, count=100, reserve="1GB")
+    search = Search(found.task, found.space)
+    search.bound()
+    queue, bounds = Queue(search.pool), {}
+    while queue:
+        least = queue.least
+        bounds[queue.pop()] = least
+    assert len(found.plans) > 5
+    for plan in found.plans:
+        assert bounds[plan.point] == pytest.approx(float(plan.seconds), rel=1e-9)
