@@ -100,7 +100,7 @@ def message_seconds(states: States, task: Task, points: Points, groups: GroupTim
     values = points.beside(states.linked.values, task.rates.values)
     price, longest = FloatPrice(task.rates), np.zeros(len(points))
     for sent in states.messages:
-        seconds = groups.seconds("send", sent.axes, evaluate(sent.size / sent.calls, values))
+        seconds = groups.seconds("send", sent.axes, evaluate(sent.size, values))
         longest = np.maximum(longest, seconds + price.launch(seconds > 0) if price.by_kernels else seconds)
     return longest
 

@@ -104,7 +104,7 @@ def beside(task: Task, space: Space, text: str) -> Beside:
     Raises InputError for a text that is no strategy, for one with open degrees, and for other numbers of devices.
     """
     strategy = parse_strategy(text)
-    if strategy.schedule.microbatches is None and not any(axis.splits.stages for axis in strategy.axes):
+    if strategy.schedule.microbatches is None:
         text = f"{text} * accumulate"
     if any(axis.degree is None for axis in strategy.axes):
         refuse("PP203", f"`{text}` leaves degrees open", help="say all of them: `zero1(8) * tp(8)`")

@@ -225,12 +225,9 @@ class Search:
             return
         points = taken(points, kept)
         parts = blocks.amounts(points, GroupTimes(self.task, points))
-        for word in data:
-            chosen = replace(option, data=word)
-            for own in (
-                [flows] if self.alike else [(flow,) for flow in flows]
-            ):  # which layers a device has, if they differ, depends on its runs
-                self._of_states(axes, replace(chosen, flow=own[0]), blocks, points, parts, own)
+        together = [flows] if self.alike else [(flow,) for flow in flows]  # which layers a device has, if they differ, depends on its runs
+        for word, own in product(data, together):
+            self._of_states(axes, replace(option, data=word, flow=own[0]), blocks, points, parts, own)
 
     def _whole(self, blocks: Blocks, points: Points, axes: tuple[str, ...]) -> list[tuple[str, Array]]:
         """Rules that points break, each counted once: sizes that degrees do not divide."""

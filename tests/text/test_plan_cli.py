@@ -138,7 +138,9 @@ def test_tokens_stand_for_sequences(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_strategy_that_is_asked_about_is_what_is_derived_of_it() -> None:
     pins = {"only": ["pp=1", "recompute=full", "tp=1,2"], "forbid": ["cp"], "count": 1}
-    found = placeproof.plan("llama3-8b", "dgx-h100", 2, batch=4, reserve="1GB", why=["tp(2) * sp", "ddp(2)", "tp(2) * pp(1)"], **pins)
+    found = placeproof.plan(
+        "llama3-8b", "dgx-h100", 2, batch=4, reserve="1GB", why=["tp(2) * sp", "ddp(2) * accumulate", "tp(2) * pp(1)"], **pins
+    )
     split, copied, piped = found.besides
     assert piped.plan is not None
     assert piped.plan.expression == "tp(2) * pp(1)"
@@ -148,6 +150,7 @@ def test_a_strategy_that_is_asked_about_is_what_is_derived_of_it() -> None:
         step = placeproof.model("tp(2) * sp * accumulate", "llama3-8b", recompute="full", b=b, m=4 // b).time("dgx-h100")
         assert split.plan.seconds <= step.seconds
     assert copied.because == ("does not fit",)
+    assert copied.strategy == "ddp(2) * accumulate"
     with pytest.raises(InputError, match="leaves degrees open"):
         placeproof.plan("llama3-8b", "dgx-h100", 2, batch=4, why=["tp"], **pins)
     with pytest.raises(InputError, match="is of 4 devices"):
