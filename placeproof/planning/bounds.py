@@ -174,6 +174,8 @@ def bounds(
         times.append(together(of_blocks.computing, started, exchanged, of_states.update, send, np.maximum, task.overlap))
         # what is behind the layers is gone when a layer is computed again, where a device has one stage
         again = of_blocks.working if flow.chunks > 1 else np.maximum(0.0, of_blocks.working - of_blocks.behind)
+        if task.run_by is not None and flow.chunks == 1:  # no moment is looked at: that at which backward comes to the last layer is one
+            again = -of_blocks.behind
         in_passes = activations(flow, kind, of_blocks, points, piped=piped) + of_states.transient + again
         own = of_states.held + np.maximum(in_passes, of_states.updating) - room
         beyond = np.maximum(beyond, np.where(kind.there, own, -np.inf))

@@ -3,7 +3,7 @@ makes of its parameters, by the same closed forms."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
@@ -17,7 +17,7 @@ from placeproof.collectives.time import TIMED_AS
 from placeproof.cost.model.derivation import laid_out, sizing, state_costs
 from placeproof.cost.model.parts import DeviceSegment, Sizing, parts
 from placeproof.cost.model.recomputation import chosen, of_layers
-from placeproof.cost.model.running import running
+from placeproof.cost.model.running import dummy_gradients, dummy_shapes, running
 from placeproof.cost.model.step import StepCosts
 from placeproof.cost.model.time import Rates, exchange_kind, seconds_of_kernels, updated
 from placeproof.cost.model.traffic import sent_between
@@ -249,9 +249,15 @@ class States:
         run_by = None if task.run_by is None else task.run_by.on(task.cluster.device.architecture)
         self.task, self.linked, self.batches = task, linked, flow.batches
         self.costs = tuple(state_costs(stage, step, at, linked) for stage in own)
-        self.beside = tuple(
-            0 if run_by is None else running(c.stage, at, run_by, False, linked.values, c.states["optimizer"]).beside for c in self.costs
-        )
+        if run_by is None:
+            self.beside: tuple[Any, ...] = (0,) * len(own)
+            self.shapes: tuple[tuple[tuple[Any, Any], ...], ...] = ((),) * len(own)
+        else:
+            sizes = {name: n for name, n in linked.values.items() if name != "V"}  # the vocabulary is padded at each point
+            self.shapes = tuple(dummy_shapes(stage, at, run_by, sizes) for stage in own)
+            every = (running(c.stage, at, run_by, False, linked.values, c.states["optimizer"]).beside for c in self.costs)
+            dummies = (dummy_gradients(stage, at, run_by, linked.values) for stage in own)
+            self.beside = tuple(beside - dummy for beside, dummy in zip(every, dummies, strict=True))
         self.messages = tuple(sent for stage in own for sent in sent_between(stage, at, flow.batches, flow.hops(stage), linked, layer))
 
     def amounts(self, number: int, points: Points, groups: GroupTimes) -> StateAmounts:
@@ -274,7 +280,8 @@ class States:
             sums[kind][sent.phase == "backward"] = sums[kind][sent.phase == "backward"] + (seconds + launched) * calls * often
             axes.add(sent.axes)
         return StateAmounts(
-            held=at(sum(cost.states.values()) + self.beside[number]),
+            held=at(sum(cost.states.values()) + self.beside[number])
+            + values["b_theta"] * _distinct([(at(r), at(c)) for r, c in self.shapes[number]]),
             transient=at(cost.transient),
             updating=at(cost.updating),
             update=price.memory(at(updated(cost))) + price.compute(at(cost.iterated)) + sums["update"][0],
@@ -282,3 +289,14 @@ class States:
             once=(sums["once"][0], sums["once"][1]),
             axes=frozenset(axes),
         )
+
+
+def _distinct(shapes: Sequence[tuple[Array, Array]]) -> Array:
+    """Elements of matrices of these shapes, those of the same shape once at each point."""
+    elements: Array = 0.0
+    for number, (rows, columns) in enumerate(shapes):
+        seen: Array = np.asarray(False)
+        for r, c in shapes[:number]:
+            seen = seen | (np.equal(rows, r) & np.equal(columns, c))
+        elements = elements + rows * columns * ~seen
+    return elements

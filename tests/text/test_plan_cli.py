@@ -13,6 +13,7 @@ import placeproof
 from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
 from placeproof.planning.search import Queue, Search
+from placeproof.planning.tables import _distinct
 
 SMALL = ["--model", "llama3-8b", "--cluster", "dgx-h100", "--global-batch", "16"]
 PINS = ["--only", "recompute=none,full", "--only", "schedule=1f1b", "--forbid", "cp", "--max", "b=4"]
@@ -194,3 +195,8 @@ def test_bounds_without_a_pipeline_are_exact() -> None:
     assert len(found.plans) > 5
     for plan in found.plans:
         assert bounds[plan.point] == pytest.approx(float(plan.seconds), rel=1e-9)
+
+
+def test_matrices_of_the_same_shape_count_once_at_each_point() -> None:
+    shapes = [(np.array([4.0, 8.0]), 2.0), (np.array([8.0, 8.0]), 2.0), (np.array([8.0, 4.0]), np.array([2.0, 4.0]))]
+    assert list(_distinct(shapes)) == [8 + 16, 16 + 16]

@@ -196,8 +196,15 @@ def dummy_gradients(stage: Stage, at: Sizing, run_by: BlockImplementation, value
     """Bytes of gradients that nobody writes to: one for each distinct shape of a matrix. ``values``: sizes that are known."""
     import sympy
 
-    shapes = dict.fromkeys(shape for part, _ in stage.held for shape in _shapes(part, at, run_by, values))
-    return sympy.Add(*(rows * columns for rows, columns in shapes)) * symbol("b_theta")
+    return sympy.Add(*(rows * columns for rows, columns in dummy_shapes(stage, at, run_by, values))) * symbol("b_theta")
+
+
+def dummy_shapes(
+    stage: Stage, at: Sizing, run_by: BlockImplementation, values: Mapping[str, Amount]
+) -> tuple[tuple[sympy.Expr, sympy.Expr], ...]:
+    """Rows and columns of the matrices of :func:`dummy_gradients`; those that are the same at some degrees alone are told apart while these
+    are open."""
+    return tuple(dict.fromkeys(shape for part, _ in stage.held for shape in _shapes(part, at, run_by, values)))
 
 
 def _shapes(
