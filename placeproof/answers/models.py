@@ -12,8 +12,9 @@ from placeproof.core.diagnostics import refuse
 from placeproof.cost.model import derive_model
 from placeproof.cost.model.checks import require_fit, require_names
 from placeproof.cost.model.derivation import WIDTHS, ModelDerivation, derive_linked
+from placeproof.cost.model.rates import measured
 from placeproof.cost.model.stages import pipeline_axis
-from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap, StepTime, measured, step_time
+from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap, StepTime, step_time
 from placeproof.cost.model.vocabulary import padded
 from placeproof.cost.values import Numbers
 from placeproof.models import Segment
@@ -52,6 +53,15 @@ class Clock:
     eta: Fraction | None = None
     overlap: Overlap = DEFAULT_OVERLAP
     reserve: Fraction | None = None
+
+    def values(self, numbers: Numbers, *, fp8: bool) -> dict[str, Fraction]:
+        """Those of the numbers, with the share of the peak that was given; without one where none was and the cluster says what kernels
+        reach."""
+        eta = {} if self.eta is None else {"eta": self.eta}
+        values = {**numbers.values, **eta}
+        if not eta and "eta" not in numbers.given and measured(self.cluster, values, fp8=fp8) is not None:
+            del values["eta"]
+        return values
 
 
 def derived(
@@ -129,9 +139,6 @@ def timed(d: ModelDerivation, numbers: Numbers, clock: Clock | None) -> tuple[Nu
     require_fit(d, {n: v for n, v in numbers.values.items() if n in numbers.given})
     if clock is None:
         return numbers, None
-    eta = {} if clock.eta is None else {"eta": clock.eta}
-    values = {**numbers.values, **eta}
-    if not eta and "eta" not in numbers.given and measured(clock.cluster, values, fp8=d.at.fp8) is not None:
-        del values["eta"]
+    values = clock.values(numbers, fp8=d.at.fp8)
     step = step_time(d, values, clock.cluster, overlap=clock.overlap, reserve=clock.reserve)
     return replace(numbers, values={**values, "eta": step.price.values["eta"]}, asked=True), step

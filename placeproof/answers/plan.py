@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -16,14 +16,14 @@ from placeproof.clusters import find as find_cluster
 from placeproof.core.diagnostics import Problems, refuse
 from placeproof.core.symbols import info
 from placeproof.cost.model.derivation import WIDTHS
-from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap, measured
+from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap
 from placeproof.cost.values import how_to_set
 from placeproof.implementations import find as find_implementation
 from placeproof.planning.choices import Pins, space_of
 from placeproof.planning.exact import Plan
-from placeproof.planning.reasons import Beside, Reason, beside, reasons
-from placeproof.planning.search import Outcome, Search
-from placeproof.planning.space import Point, Space
+from placeproof.planning.reasons import beside, reasons
+from placeproof.planning.search import Search
+from placeproof.planning.space import Point
 from placeproof.planning.task import Task
 from placeproof.report import plan as documents
 
@@ -38,16 +38,8 @@ MOST_BATCH = 1 << 24
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Planned(Answer):
-    """The best plans of a grid, in order, and what became of its other points. ``verdicts``: of each plan's strategy, with open degrees.
-    ``reasons``: why nothing fits; ``besides``: strategies that were asked about."""
-
-    task: Task
-    space: Space
-    outcome: Outcome
-    verdicts: Mapping[str, str]
-    reasons: Sequence[Reason] = ()
-    besides: Sequence[Beside] = ()
+class Planned(Answer, documents.Found):
+    """The best plans of a grid, in order, and what became of its other points."""
 
     @property
     def plans(self) -> Sequence[Plan]:
@@ -57,7 +49,7 @@ class Planned(Answer):
     @property
     def document(self) -> Document:
         """What it says."""
-        return documents.document(documents.Found(**{f.name: getattr(self, f.name) for f in fields(self)}))
+        return documents.document(self)
 
 
 def planned(
@@ -131,9 +123,7 @@ def question(
         problems.add("PP203", f"`{name}` of {model.name} is not set ({info(name).meaning})", help=how_to_set(name))
     problems.raise_if_any()
     assert batch is not None
-    values = {name: n for name, n in numbers.values.items() if name not in names} | ({} if clock.eta is None else {"eta": clock.eta})
-    if clock.eta is None and "eta" not in numbers.given and measured(clock.cluster, values, fp8=run.fp8) is not None:
-        del values["eta"]
+    values = {name: n for name, n in clock.values(numbers, fp8=run.fp8).items() if name not in names}
     return Task(
         model=model, cluster=clock.cluster, devices=devices, batch=batch, values=values, overlap=clock.overlap, reserve=clock.reserve,
         run_by=run.run_by, fp8=run.fp8, padding=run.padding, widths={**WIDTHS, **run.widths},

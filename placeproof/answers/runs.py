@@ -11,7 +11,7 @@ from placeproof.answers import subject as subjects
 from placeproof.answers.models import Clock, ModelRun, derived, sized, timed
 from placeproof.answers.numbers import Settings, degrees
 from placeproof.core.mesh import Axis, degree_symbol
-from placeproof.cost.model.time import measured
+from placeproof.cost.model.rates import measured
 
 if TYPE_CHECKING:
     from collections.abc import Collection

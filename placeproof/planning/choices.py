@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from placeproof.core.diagnostics import InputError, Problems, suggestion
 from placeproof.cost.model.recomputation import RECOMPUTE, words
 from placeproof.models import Model
-from placeproof.planning.space import AXES, Flow, Space, divisors, meshes
+from placeproof.planning.space import AGAIN, ATTENTION, AXES, DATA, Flow, Space, divisors, meshes
 from placeproof.schedules import form, load, names
 from placeproof.schedules.schedule import StageLayout
 
-#: Kinds of data parallelism that are tried, in the order in which ties are told.
-DATA = ("ddp", "zero1", "zero2", "zero3")
-ATTENTION = ("ring", "gather", "ulysses")
-#: What is computed again.
-AGAIN = ("none", "selective", "full")
 #: Schedules that are tried, and runs of layers of those that have several.
 SCHEDULES = ("1f1b", "interleaved", "zb-h1")
 CHUNKS = (2, 3, 4, 5, 6, 8, 10)
@@ -69,6 +64,28 @@ def space_of(model: Model, devices: int, batch: int, pins: Pins) -> Space:
         "recompute": AGAIN,
         "schedule": tuple(flow for name in SCHEDULES for flow in _flows(name)),
     }
+    allowed = _allowed(tried, pins, problems)
+    problems.raise_if_any()
+    found = tuple(meshes(devices, {axis: allowed[axis] for axis in AXES}))  # type: ignore[misc]
+    if not found:
+        listed = ", ".join(pins.given) or "nothing is pinned"
+        problems.add(
+            "PP202", f"no mesh has {devices} devices with these degrees ({listed})", help="degrees multiply to the number of devices"
+        )
+    problems.raise_if_any()
+    return Space(
+        meshes=found,
+        b=allowed["b"],  # type: ignore[arg-type]
+        data=allowed["data"],  # type: ignore[arg-type]
+        sp=allowed["sp"],  # type: ignore[arg-type]
+        attention=allowed["attention"],  # type: ignore[arg-type]
+        recompute=allowed["recompute"],  # type: ignore[arg-type]
+        flows=allowed["schedule"],  # type: ignore[arg-type]
+    )
+
+
+def _allowed(tried: Mapping[str, tuple[object, ...]], pins: Pins, problems: Problems) -> dict[str, tuple[object, ...]]:
+    """What the pins leave of each choice."""
     allowed = dict(tried)
     for text in pins.only:
         name, values = _values(text, "--only", problems)
@@ -89,23 +106,7 @@ def space_of(model: Model, devices: int, batch: int, pins: Pins) -> Space:
         if not left:
             listed = ", ".join(pins.given)
             problems.add("PP202", f"nothing is left of `{name}`: {listed}", help=f"it could be {_listed(tried[name])}")
-    problems.raise_if_any()
-    found = tuple(meshes(devices, {axis: allowed[axis] for axis in AXES}))  # type: ignore[misc]
-    if not found:
-        listed = ", ".join(pins.given) or "nothing is pinned"
-        problems.add(
-            "PP202", f"no mesh has {devices} devices with these degrees ({listed})", help="degrees multiply to the number of devices"
-        )
-    problems.raise_if_any()
-    return Space(
-        meshes=found,
-        b=allowed["b"],  # type: ignore[arg-type]
-        data=allowed["data"],  # type: ignore[arg-type]
-        sp=allowed["sp"],  # type: ignore[arg-type]
-        attention=allowed["attention"],  # type: ignore[arg-type]
-        recompute=allowed["recompute"],  # type: ignore[arg-type]
-        flows=allowed["schedule"],  # type: ignore[arg-type]
-    )
+    return allowed
 
 
 def _listed(values: Iterable[object]) -> str:

@@ -9,6 +9,10 @@ from math import prod
 
 #: The axes of a mesh from the innermost to the outermost, as :func:`placeproof.cost.model.prices.layout` lays them.
 AXES = ("tp", "cp", "ep", "dp", "pp")
+#: Kinds of data parallelism that are tried, those of context parallelism's attention, and what is computed again.
+DATA = ("ddp", "zero1", "zero2", "zero3")
+ATTENTION = ("ring", "gather", "ulysses")
+AGAIN = ("none", "selective", "full")
 
 
 def divisors(n: int) -> tuple[int, ...]:
@@ -130,10 +134,10 @@ class Space:
 
     meshes: tuple[Mesh, ...]
     b: tuple[int, ...]
-    data: tuple[str, ...] = ("ddp", "zero1", "zero2", "zero3")
+    data: tuple[str, ...] = DATA
     sp: tuple[bool, ...] = (True, False)
-    attention: tuple[str, ...] = ("ring", "gather", "ulysses")
-    recompute: tuple[str, ...] = ("none", "selective", "full")
+    attention: tuple[str, ...] = ATTENTION
+    recompute: tuple[str, ...] = AGAIN
     flows: tuple[Flow, ...] = (Flow(schedule="1f1b"),)
 
     @property

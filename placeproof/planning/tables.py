@@ -16,10 +16,12 @@ from placeproof.clusters import Group, ends
 from placeproof.collectives.time import TIMED_AS
 from placeproof.cost.model.derivation import laid_out, sizing, state_costs
 from placeproof.cost.model.parts import DeviceSegment, Sizing, parts
+from placeproof.cost.model.prices import seconds_of_kernels
+from placeproof.cost.model.rates import Rates
 from placeproof.cost.model.recomputation import chosen, of_layers
 from placeproof.cost.model.running import dummy_gradients, dummy_shapes, running
 from placeproof.cost.model.step import StepCosts
-from placeproof.cost.model.time import Rates, exchange_kind, seconds_of_kernels, updated
+from placeproof.cost.model.time import exchange_kind, updated
 from placeproof.cost.model.traffic import sent_between
 from placeproof.planning.arrays import Array, ExchangeTime, evaluate
 from placeproof.planning.space import AXES, Option, strategy_text

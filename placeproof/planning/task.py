@@ -10,7 +10,8 @@ from functools import cached_property
 from placeproof.clusters import Cluster, Group
 from placeproof.cost.model.derivation import WIDTHS
 from placeproof.cost.model.process import COMMUNICATOR, CONTEXT
-from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap, Rates, rates_on
+from placeproof.cost.model.rates import Rates, rates_on
+from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap
 from placeproof.implementations import BlockImplementation
 from placeproof.models import Model
 from placeproof.planning.arrays import ExchangeTime, exchange_time

@@ -12,7 +12,7 @@ from plan_oracle import Instance, key_of, points
 
 from placeproof.clusters import Cluster, find
 from placeproof.clusters.cluster import Device, Level, Reached
-from placeproof.cost.model.time import measured
+from placeproof.cost.model.rates import measured
 from placeproof.cost.values import read_numbers
 from placeproof.implementations import find as implementation
 from placeproof.models import Model, load

@@ -49,6 +49,10 @@ def degree(d: ModelDerivation, name: str) -> Amount:
     return d.at.degrees[name] if name in d.at.degrees else d.step.amounts.degree(name)
 
 
+#: The share of attention's products that a causal mask leaves out, which a kernel of all of attention skips.
+MASKED = Fraction(1, 2)
+
+
 class Price(Protocol):
     """What computing takes."""
 
@@ -67,6 +71,14 @@ class Price(Protocol):
 
     def launch(self, number: Amount, /) -> Any:
         """Seconds that so many kernels take at least."""
+
+
+def seconds_of_kernels(
+    price: Price, operations: Amount, narrow: Amount, inside: Amount = 0, moved: Amount = 0, moving: Amount = 0
+) -> Amount:
+    """Seconds of floating-point operations, ``narrow`` of which are in fp8, and of bytes that so many other kernels move."""
+    computing = price.compute(operations - narrow - MASKED * inside) + price.narrow(narrow)
+    return computing + price.memory(moved) + price.launch(moving) if price.by_kernels else computing
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Literal
 
-from placeproof.clusters import Cluster, Reached
+from placeproof.clusters import Cluster
 from placeproof.core.diagnostics import Problems, refuse, suggestion
 from placeproof.core.symbols import info, symbol
 from placeproof.cost.blocks.flops import Work
@@ -34,9 +34,9 @@ from placeproof.cost.model.derivation import (
     run_costs,
     stage_kernels,
 )
-from placeproof.cost.model.prices import Exact, Known, Price, Symbols, layout
+from placeproof.cost.model.prices import Exact, Known, Symbols, layout, seconds_of_kernels
+from placeproof.cost.model.rates import rates_on
 from placeproof.cost.model.running import owned
-from placeproof.cost.model.terms import require_terms
 from placeproof.cost.model.traffic import Transfer
 from placeproof.cost.values import how_to_set
 from placeproof.schedules import Schedule, Times, Timetable, formula, is_own, simulate
@@ -59,8 +59,6 @@ EFFICIENCY: Mapping[str, tuple[Fraction, str]] = {
     "half": (Fraction(1, 2), "large runs reach about half of the peak: 163 of 312 TFLOP/s (Narayanan et al. 2021, table 1)"),
 }
 DEFAULT_OVERLAP: Overlap = "data"
-#: The share of attention's products that a causal mask leaves out, which a kernel of all of attention skips.
-MASKED = Fraction(1, 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,14 +215,6 @@ _NOTHING = Work(forward=0, again=0, inputs=0, weights=0)
 def _kinds(work: Work, without: Collection[str]) -> tuple[Amount, Amount, Amount, Amount]:
     """Of forward, of what is computed again, of gradients by inputs and by weights."""
     return work.forward, 0 if "recomputation" in without else work.again, work.inputs, work.weights
-
-
-def seconds_of_kernels(
-    price: Price, operations: Amount, narrow: Amount, inside: Amount = 0, moved: Amount = 0, moving: Amount = 0
-) -> Amount:
-    """Seconds of floating-point operations, ``narrow`` of which are in fp8, and of bytes that so many other kernels move."""
-    computing = price.compute(operations - narrow - MASKED * inside) + price.narrow(narrow)
-    return computing + price.memory(moved) + price.launch(moving) if price.by_kernels else computing
 
 
 def exchange_kind(sent: Transfer) -> Literal["inside", "data", "once", "update"]:
@@ -418,54 +408,6 @@ class StepTime:
         return {key: tuple(dict.fromkeys(names)) for key, names in names_by_kind.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
-    """What a step is timed with: the cluster, whose links may be as fast as they were measured to be; values of all symbols, eta and t_k
-    among them; floating-point operations a second in ``format`` at the peak, and bytes a second. ``by_kernels``: as of
-    :class:`placeproof.cost.model.prices.Exact`."""
-
-    cluster: Cluster
-    values: Mapping[str, Fraction]
-    format: str
-    peak: Fraction
-    bandwidth: Fraction
-    by_kernels: bool
-
-
-def rates_on(cluster: Cluster, values: Mapping[str, Fraction], *, fp8: bool = False, without: Collection[str] = ()) -> Rates:
-    """What a step on a cluster is timed with: by kernels where eta is not among the values, for which the cluster says what these reach.
-    ``without``: terms that are left out.
-
-    Raises InputError where it does not, where its device has no peak for the format, and for terms that are not there.
-    """
-    formats = _formats(cluster, values, fp8=fp8)
-    name, device, reached = formats[0], cluster.device, measured(cluster, values, fp8=fp8)
-    known = dict(values)
-    if "eta" not in known:
-        if reached is None:
-            refuse(
-                "PP203",
-                f"`eta` is not set, and {cluster.name} does not say what products of matrices in {' and '.join(formats)} reach",
-                "`--efficiency half`",
-            )
-        rates = device.peak if "rate" in without else reached.products
-        known |= {"eta": rates[name] / device.peak[name], "t_k": known.get("t_k", reached.kernel)}
-        cluster = cluster if "links" in without else cluster.as_measured
-    else:
-        reached, rates = None, {one: known["eta"] * most for one, most in device.peak.items()}
-    require_terms(without, by_kernels=reached is not None)
-    if fp8 and "F_fp8" not in known:
-        known["F_fp8"] = rates["fp8"]
-    return Rates(
-        cluster=cluster,
-        values=known,
-        format=name,
-        peak=known.get("F_peak", device.peak[name]),
-        bandwidth=known.get("B_mem", device.memory_bandwidth if reached is None or "memory" in without else reached.memory_bandwidth),
-        by_kernels=reached is not None,
-    )
-
-
 def step_time(
     d: ModelDerivation,
     values: Mapping[str, Fraction],
@@ -656,21 +598,3 @@ def require_values(d: ModelDerivation, values: Mapping[str, Fraction]) -> None:
     if values.get("eta", Fraction(1)) > 1:
         problems.add("PP202", f"`eta` is a share of the peak: at most 1, and not {float(values['eta']):g}", help="for example eta=0.5")
     problems.raise_if_any()
-
-
-def measured(cluster: Cluster, values: Mapping[str, Fraction], *, fp8: bool = False) -> Reached | None:
-    """What kernels of a cluster's device reach in the number formats that are computed in; None where it does not say."""
-    reached = cluster.device.reached
-    return reached if reached is not None and {*_formats(cluster, values, fp8=fp8)} <= {*reached.products} else None
-
-
-def _formats(cluster: Cluster, values: Mapping[str, Fraction], *, fp8: bool) -> tuple[str, ...]:
-    """The number formats that products of matrices are computed in: by the bytes of parameters that are computed with; and fp8, where some
-    are."""
-    wide = values.get("b_theta", Fraction(2)) > 2
-    every = [("fp32",) if wide else ("bf16", "fp16"), *([("fp8",)] if fp8 else [])]
-    for wanted in every:
-        if cluster.device.peak.keys().isdisjoint(wanted):
-            formats = " nor ".join(wanted)
-            refuse("PP203", f"{cluster.name} says no peak for {formats}", "add it to the cluster's file: `[device.peak]`")
-    return tuple(next(name for name in wanted if name in cluster.device.peak) for wanted in every)
