@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
 from placeproof.cost.model.time import StageTime, together
-from placeproof.planning.arrays import Array, evaluate
+from placeproof.planning.arrays import Array
 from placeproof.planning.space import Flow
 from placeproof.planning.tables import FloatPrice, GroupTimes, PartAmounts, Points, StateAmounts, States
 from placeproof.planning.task import Task
@@ -40,20 +41,27 @@ class StageKind:
     there: Array
 
 
-def stage_kinds(states: States, stages: Array) -> tuple[StageKind, ...]:
-    """The stages of pipelines of so many, in order; as many everywhere where stages are told one by one."""
-    costs = states.costs
-    values = {**{name: float(n) for name, n in states.linked.values.items()}, **dict.fromkeys(("N", "N_pp"), stages)}
+def stage_kinds(states: States, points: Points) -> tuple[StageKind, ...]:
+    """The stages of pipelines at some points, in order; as many everywhere where stages are told one by one."""
+    costs, stages = states.costs, points.pp
+    at = points.at({**{name: points.number(n) for name, n in states.linked.values.items()}, **dict.fromkeys(("N", "N_pp"), stages)})
     ranges: list[tuple[Array, Array]] = [(i, i) for i in range(len(costs))]
     if len(costs) > 1 and costs[-1].stage.index is None:  # three stand for all
         ranges = [(0, 0), (1, stages - 2), (stages - 1, stages - 1)]
     kinds = []
     for number, (cost, (first, last)) in enumerate(zip(costs, ranges, strict=True)):
-        times = {part.name: evaluate(n, values) for part, n in cost.stage.held}
+        times = {part.name: at(n) for part, n in cost.stage.held}
         own = {name: n for name, n in times.items() if np.any(n)}
-        there = np.broadcast_to(np.asarray(first <= last), (len(stages),))
+        there = np.broadcast_to(first <= last, (len(points),))
         kinds.append(StageKind(first=first, last=last, times=own, number=number, there=there))
     return tuple(kinds)
+
+
+def communicators(axes: Sequence[str], kind: StageKind, parts: Mapping[str, PartAmounts], held: StateAmounts) -> int:
+    """How many a device of a kind has, where several devices are along ``axes``: one for each group that it exchanges with, and that over
+    axes of which one has several devices is that over this one."""
+    over = held.axes.union(*(parts[name].axes for name in kind.times)) | ({("pp",)} if "pp" in axes else set())
+    return len({frozenset(one) & {*axes} for one in over} - {frozenset()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,9 +106,9 @@ def stage_amounts(kind: StageKind, parts: Mapping[str, PartAmounts], repeated: f
 def message_seconds(states: States, task: Task, points: Points, groups: GroupTimes) -> Array:
     """Seconds of a message between stages, 0 without any."""
     values = points.beside(states.linked.values, task.rates.values)
-    price, longest = FloatPrice(task.rates), np.zeros(len(points))
+    price, longest, at = FloatPrice(task.rates, points.number), 0.0 * points.pp, points.at(values)
     for sent in states.messages:
-        seconds = groups.seconds("send", sent.axes, evaluate(sent.size, values))
+        seconds = groups.seconds("send", sent.axes, at(sent.size))
         longest = np.maximum(longest, seconds + price.launch(seconds > 0) if price.by_kernels else seconds)
     return longest
 
@@ -113,7 +121,7 @@ def activations(flow: Flow, kind: StageKind, amounts: StageAmounts, points: Poin
     kept, late = (amounts.kept, amounts.late) if alone else (amounts.inner, amounts.inner_late)
     of_run = {"M_B": kept / flow.chunks, "M_W": late / flow.chunks}
     values = {"p": points.pp, "m": points.m, "v": flow.chunks, "d": kind.first, **of_run}
-    return reduce(np.minimum, [evaluate(form, values) for form in formulas(schedule, "peak")])
+    return reduce(np.minimum, map(points.at(values), formulas(schedule, "peak")))
 
 
 def passes(
@@ -157,12 +165,12 @@ def passes(
 def _at_once(flow: Flow, kind: StageKind, points: Points) -> Array:
     """Micro-batches between their forward and their backward pass on the first device of a kind, at most."""
     values = {"p": points.pp, "m": points.m, "v": 1, "d": kind.first, "M_B": 1.0, "M_W": 0.0}
-    return np.maximum(1.0, reduce(np.maximum, [evaluate(form, values) for form in formulas(load(flow.schedule), "peak")]))
+    return np.maximum(1.0, reduce(np.maximum, map(points.at(values), formulas(load(flow.schedule), "peak"))))
 
 
 def bounds(
     task: Task, flow: Flow, kinds: Sequence[StageKind], amounts: Sequence[StageAmounts], held: Sequence[StateAmounts], points: Points,
-    send: Array, rooms: Sequence[Array], *, piped: bool, alike: bool,
+    send: Array, rooms: Sequence[Any], *, piped: bool, alike: bool,
 ) -> Bounds:  # fmt: skip
     """What a step takes and a device holds at least at some points, which are ``piped`` if they have several stages; ``alike``: whether
     all layers are; ``send``: seconds of a message; ``rooms``: bytes that tensors may take on a device of each kind."""

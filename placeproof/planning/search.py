@@ -16,13 +16,12 @@ from placeproof.core.diagnostics import InputError
 from placeproof.cost.model.parts import DeviceSegment
 from placeproof.cost.model.vocabulary import MULTIPLE
 from placeproof.planning.arrays import Array
-from placeproof.planning.bounds import StageAmounts, StageKind, bounds, message_seconds, stage_amounts, stage_kinds
+from placeproof.planning.bounds import StageAmounts, StageKind, bounds, communicators, message_seconds, stage_amounts, stage_kinds
 from placeproof.planning.exact import Plan, worked_out
 from placeproof.planning.space import AXES, Flow, Mesh, Option, Point, Space, axes_of, strategy_text
 from placeproof.planning.tables import Blocks, GroupTimes, PartAmounts, Points, StateAmounts, States, taken
 from placeproof.planning.task import Task
 from placeproof.schedules import load
-from placeproof.semantics.blocks.plan import HEADS
 
 #: How much a bound may be above what it bounds by rounding.
 ROUNDING = 1e-9
@@ -217,7 +216,7 @@ class Search:
         if any(other is not None and blocks.alike == other.alike for other in before):
             self._cut("the same as another point", len(points) * each)
             return
-        whole = self._whole(blocks, points, axes)
+        whole = self._whole(blocks, points)
         for rule, fails in whole:
             self._cut(rule, int(np.count_nonzero(fails)) * each)
         kept = np.flatnonzero(~np.logical_or.reduce([fails for _, fails in whole])) if whole else np.arange(len(points))
@@ -229,24 +228,15 @@ class Search:
         for word, own in product(data, together):
             self._of_states(axes, replace(option, data=word, flow=own[0]), blocks, points, parts, own)
 
-    def _whole(self, blocks: Blocks, points: Points, axes: tuple[str, ...]) -> list[tuple[str, Array]]:
+    def _whole(self, blocks: Blocks, points: Points) -> list[tuple[str, Array]]:
         """Rules that points break, each counted once: sizes that degrees do not divide."""
-        sizes, rules = blocks.sizing(points).sizes, []
         broken: Array = np.zeros(len(points), dtype=bool)
-
-        def rule(name: str, fails: Array) -> None:
-            nonlocal broken
-            fails = np.broadcast_to(fails, (len(points),)) & ~broken
+        rules = []
+        for name, breaks in blocks.uneven(points):
+            fails = np.broadcast_to(breaks, (len(points),)) & ~broken
             broken = broken | fails
             if fails.any():
                 rules.append((name, fails))
-
-        heads = {axis for dim, axes in blocks.splits if dim in HEADS for axis in axes}
-        for dim, over in blocks.splits:
-            degree = prod((getattr(points, axis) for axis in over), start=1.0)
-            rule(f"{dim} % {' * '.join(over)}", np.mod(sizes[dim], degree) != 0)
-        if "cp" in axes and "cp" not in heads:
-            rule("tokens % (2 * cp)", (np.mod(sizes["tokens"], 2 * points.cp) != 0) & (points.cp > 1))
         return rules
 
     def _of_states(
@@ -259,13 +249,13 @@ class Search:
         except InputError as error:
             self._cut(f"refused: {error.diagnostics[0].message}", len(points) * len(flows))
             return
-        kinds, piped = stage_kinds(states, points.pp), "pp" in axes
+        kinds, piped = stage_kinds(states, points), "pp" in axes
         groups = GroupTimes(self.task, points)
         held = [states.amounts(kind.number, points, groups) for kind in kinds]
         repeated = frozenset(part.name for part in blocks.segments if part.repeats)
         amounts = [stage_amounts(kind, parts, repeated) for kind in kinds]
         send = message_seconds(states, self.task, points, groups)
-        rooms = self._rooms(points, kinds, parts, held, piped=piped)
+        rooms = [float(self.task.room(communicators(axes, kind, parts, of_states))) for kind, of_states in zip(kinds, held, strict=True)]
         layers = sum(n * (kind.last - kind.first + 1) for kind in kinds for name, n in kind.times.items() if name in repeated)
         for flow in flows:
             rows = np.arange(len(points))
@@ -283,7 +273,7 @@ class Search:
 
     def _of_flow(
         self, option: Option, flow: Flow, kinds: tuple[StageKind, ...], amounts: list[StageAmounts], held: list[StateAmounts],
-        points: Points, send: Array, rooms: list[Array], rows: Array, *, piped: bool,
+        points: Points, send: Array, rooms: list[float], rows: Array, *, piped: bool,
     ) -> None:  # fmt: skip
         own = bounds(self.task, flow, kinds, amounts, held, points, send, rooms, piped=piped, alike=self.alike)
         fits = own.beyond[rows] <= ROUNDING * float(self.task.cluster.device.capacity)
@@ -297,21 +287,6 @@ class Search:
         rows = rows[fits]
         if len(rows):
             self.pool.append(Bounded(own.seconds[rows], rows, points, chosen))
-
-    def _rooms(
-        self, points: Points, kinds: tuple[StageKind, ...], parts: Mapping[str, PartAmounts], held: list[StateAmounts], *, piped: bool
-    ) -> list[Array]:
-        """Bytes that tensors may take on a device of each kind, which has a communicator for each group of devices that it exchanges with:
-        that over axes of which one has several devices is that over this one."""
-        several = {axis: (np.broadcast_to(getattr(points, axis), (len(points),)) > 1) << n for n, axis in enumerate(AXES)}
-        rooms = []
-        for kind, of_states in zip(kinds, held, strict=True):
-            over = of_states.axes.union(*(parts[name].axes for name in kind.times)) | ({("pp",)} if piped else set())
-            groups = np.sort([sum(several[a] for a in axes) for axes in over] or [np.zeros(len(points), dtype=int)], axis=0)
-            counts = (groups[0] > 0) + (np.diff(groups, axis=0) > 0).sum(axis=0)
-            of_count = {int(n): float(self.task.room(int(n))) for n in np.unique(counts)}
-            rooms.append(np.array([of_count[int(n)] for n in counts]))
-        return rooms
 
     def _blocks_of(self, option: Option, axes: tuple[str, ...]) -> Blocks:
         inside = tuple(a for a in axes if a not in ("dp", "pp"))  # blocks are the same for all samples, and in every stage

@@ -3,7 +3,7 @@ makes of its parameters, by the same closed forms."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
@@ -23,9 +23,10 @@ from placeproof.cost.model.running import dummy_gradients, dummy_shapes, running
 from placeproof.cost.model.step import StepCosts
 from placeproof.cost.model.time import exchange_kind, updated
 from placeproof.cost.model.traffic import sent_between
-from placeproof.planning.arrays import Array, ExchangeTime, evaluate
+from placeproof.planning.arrays import Array, ExchangeTime, Number, evaluate
 from placeproof.planning.space import AXES, Option, strategy_text
 from placeproof.planning.task import Task
+from placeproof.semantics.blocks.plan import HEADS
 from placeproof.semantics.linked import Linked, link
 from placeproof.strategies import parse_strategy
 
@@ -37,7 +38,8 @@ _PASSES = ("forward", "again", "inputs", "weights")
 
 @dataclass(frozen=True, kw_only=True)
 class Points:
-    """Rows of a table: degrees, b and m, and the vocabulary as it is padded; an array each, or a number for all."""
+    """Rows of a table: degrees, b and m, and the vocabulary as it is padded; an array each, or a number for all.
+    ``number``: what is made of exact numbers beside them."""
 
     tp: Array
     cp: Array
@@ -47,6 +49,7 @@ class Points:
     b: Array
     m: Array
     vocabulary: Array = None
+    number: Number = float
 
     def __len__(self) -> int:
         return len(self.b)
@@ -64,7 +67,12 @@ class Points:
 
     def beside(self, *known: Mapping[str, int | Fraction]) -> dict[str, Array]:
         """The same with values of other symbols."""
-        return {name: float(n) for values in known for name, n in values.items()} | self.values()
+        return {name: self.number(n) for values in known for name, n in values.items()} | self.values()
+
+    def at(self, values: Mapping[str, Array]) -> Callable[[Any], Array]:
+        """A closed form at such values."""
+        memo: dict[Any, Array] = {}
+        return lambda expr: evaluate(expr, values, memo, self.number)
 
 
 def taken(table: T, rows: Array) -> T:
@@ -96,10 +104,10 @@ class PartAmounts:
 class FloatPrice:
     """What computing takes, in floating-point numbers: as :class:`placeproof.cost.model.prices.Exact`."""
 
-    def __init__(self, rates: Rates) -> None:
+    def __init__(self, rates: Rates, number: Number) -> None:
         self.by_kernels = rates.by_kernels
-        self._wide, self._narrow = float(rates.peak * rates.values["eta"]), float(rates.values.get("F_fp8", 1))
-        self._bandwidth, self._kernel = float(rates.bandwidth), float(rates.values.get("t_k", 0))
+        self._wide, self._narrow = number(rates.peak * rates.values["eta"]), number(rates.values.get("F_fp8", 1))
+        self._bandwidth, self._kernel = number(rates.bandwidth), number(rates.values.get("t_k", 0))
 
     def compute(self, operations: Array) -> Array:
         """Seconds of so many floating-point operations."""
@@ -146,21 +154,34 @@ class Blocks:
         """Where amounts are worked out."""
         task, open_ = self.task, sizing(self.linked, self.task.widths, self.task.fp8)
         values = points.beside(self.linked.values, task.values) | {"N": points.tp * points.cp * points.ep}
+        at = points.at(values)
         return replace(
             open_,
-            sizes={dim: evaluate(size, values) for dim, size in open_.sizes.items()},
-            degrees={axis: evaluate(n, values) for axis, n in open_.degrees.items()},
-            width=evaluate(open_.width, values),
-            load=evaluate(open_.load, values),
+            sizes={dim: at(size) for dim, size in open_.sizes.items()},
+            degrees={axis: at(n) for axis, n in open_.degrees.items()},
+            width=at(open_.width),
+            load=at(open_.load),
         )
+
+    def uneven(self, points: Points) -> list[tuple[str, Array]]:
+        """Rules, and at which points degrees do not divide a size as they say."""
+        sizes = self.sizing(points).sizes
+        rules = []
+        for dim, over in self.splits:
+            degree = prod((getattr(points, axis) for axis in over), start=1.0)
+            rules.append((f"{dim} % {' * '.join(over)}", np.mod(sizes[dim], degree) != 0))
+        if "cp" in self.axes and not any(dim in HEADS and "cp" in over for dim, over in self.splits):
+            rules.append(("tokens % (2 * cp)", (np.mod(sizes["tokens"], 2 * points.cp) != 0) & (points.cp > 1)))
+        return rules
 
     def amounts(self, points: Points, groups: GroupTimes) -> dict[str, PartAmounts]:
         """What each part takes at some points, by its name."""
         at = self.sizing(points)
-        return {part.name: self._amounts(part, at, groups) for part in self.segments}
+        price = FloatPrice(self.task.rates, points.number)
+        return {part.name: self._amounts(part, at, groups, price) for part in self.segments}
 
-    def _amounts(self, part: DeviceSegment, at: Sizing, groups: GroupTimes) -> PartAmounts:
-        price, launches = FloatPrice(self.task.rates), (0.0, 0.0)
+    def _amounts(self, part: DeviceSegment, at: Sizing, groups: GroupTimes, price: FloatPrice) -> PartAmounts:
+        launches: tuple[Array, Array] = (0.0, 0.0)
         works = [part.flops(at), part.narrow_flops(at)]
         if price.by_kernels:
             kernels = part.kernels(at)
@@ -266,12 +287,7 @@ class States:
         """What a stage has at some points."""
         rates, cost = self.task.rates, self.costs[number]
         values = points.beside(self.linked.values, rates.values)
-        memo: dict[Any, Array] = {}
-
-        def at(expr: Any) -> Array:
-            return evaluate(expr, values, memo)
-
-        price = FloatPrice(rates)
+        at, price = points.at(values), FloatPrice(rates, points.number)
         sums: dict[str, list[Array]] = {kind: [0.0, 0.0] for kind in ("data", "once", "update")}
         axes = set()
         for sent in cost.sent:

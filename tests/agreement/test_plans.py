@@ -56,7 +56,7 @@ def test_a_plan_that_is_said_not_to_fit_is_noticed(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_rule_that_nothing_breaks_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search.Search, "_whole", lambda self, blocks, points, axes: [("wrong", np.ones(len(points), dtype=bool))])
+    monkeypatch.setattr(search.Search, "_whole", lambda self, blocks, points: [("wrong", np.ones(len(points), dtype=bool))])
     assert any("cut, and derived alone" in why for why in broken(monkeypatch))
 
 
