@@ -94,7 +94,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--profile": ("ideal", "torch-2.13", "deepspeed-0.19", "megatron-core"),
     "--model": ("llama3-8b", "mixtral-8x7b", "m.toml", "config.json"),
     "--cluster": ("dgx-h100", "dgx-a100", "c.toml"),
-    "--recompute": ("none", "full", "full:2", "full/3", "selective", "selective+norms"),
+    "--recompute": ("none", "full", "full:2", "full:2,0", "full/3", "selective", "selective+norms"),
     "--stages": ("16,16", "8,8,8,8", "32"),
     "--shards": ("dp=2:1:1", "dp=0.5,0.5", "dp=0.3x2,0.1x4"),
     "--shapes": ("transformer(layers=2, hidden=32, heads=4, ffn=64, vocab=64, batch=4, tokens=16)", "s.toml", "config.json"),

@@ -232,8 +232,8 @@ class OfModel:
     )
     recompute: str | None = option(
         "--recompute",
-        "What backward computes again; `selective+norms` says several, `full:3` the first 3 layers of each run, `full/3` all of them from"
-        " the input of every third. [default: what the strategy says, else none]",
+        "What backward computes again; `selective+norms` says several, `full:3` the first 3 layers of each run, `full:3,1,0` so many of"
+        " each stage, `full/3` all of them from the input of every third. [default: what the strategy says, else none]",
         metavar="none|full|selective|norms|mlp",
     )
     stages: str | None = option("--stages", "Layers of each pipeline stage, where they are not as many.", metavar="N,N,...")

@@ -109,6 +109,37 @@ def test_a_run_keeps_and_replays_what_a_walk_over_its_layers_does(
         assert kind == "layers"
 
 
+@pytest.mark.parametrize(
+    ("recompute", "numbers", "strategy", "stages"),
+    [
+        ("full:3,9x2,0", (3, 8, 8, 0), "pp(4)", (9, 8, 8, 7)),
+        ("full:0,2x2,5", (0, 2, 2, 5), "pp(2, schedule=interleaved, chunks=2)", (8, 8, 8, 8)),
+    ],
+)
+def test_each_stage_has_a_number_of_its_own(recompute: str, numbers: tuple[int, ...], strategy: str, stages: tuple[int, ...]) -> None:
+    """By a walk over the layers of each stage. A device with two runs of layers has two stages of the model."""
+    ((_, each),) = each_layer("llama3-8b").items()
+    d, none, full = (derived("llama3-8b", strategy, how, stages) for how in (recompute, "none", "full"))
+    devices = len(d.costs)
+    for i, (cost, whole, again) in enumerate(zip(d.costs, none.costs, full.costs, strict=True)):
+        own = range(i, 4, devices)
+        kept = sum(walked([each] * stages[n], numbers[n], False)[0] for n in own)
+        count, computed = sum(stages[n] for n in own), sum(numbers[n] for n in own)
+        assert number(d, cost.kept) - kept == number(none, whole.kept) - count * each.whole
+        done, kernels = number(full, again.flops.again), number(none, whole.flops.again)
+        assert number(d, cost.flops.again) * count == done * computed + kernels * (count - computed)
+        assert number(d, cost.working) == max(walked([each] * stages[n], numbers[n], False)[1] for n in own)
+    text = render_linked(d.linked)
+    assert f'recompute("{recompute}")' in text
+    assert derive_linked(read_linked(text)).forms == d.forms
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "pp", "pp(2)"])
+def test_numbers_of_other_stages_are_refused(strategy: str) -> None:
+    with pytest.raises(InputError, match="each of 4 stages computes again are given"):
+        derived("llama3-8b", strategy, "full:3,1,1,0")
+
+
 @pytest.mark.parametrize("recompute", ["full:4", "full/4", "full/3"])
 def test_layers_of_several_kinds_are_recomputed_in_their_order(recompute: str) -> None:
     """DeepSeek-V3 has dense layers before those with experts."""
@@ -155,7 +186,15 @@ def test_a_program_says_it() -> None:
 
 @pytest.mark.parametrize(
     ("recompute", "message"),
-    [("full:0", "no number of layers"), ("full:", "no recomputation"), ("full:2+full/3", "twice"), ("full:2+norms", "cannot go with it")],
+    [
+        ("full:0", "no number of layers"),
+        ("full:0,0", "no number of layers"),
+        ("full:1,", "no number"),
+        ("full/3,1", "no recomputation"),
+        ("full:", "no recomputation"),
+        ("full:2+full/3", "twice"),
+        ("full:2+norms", "cannot go with it"),
+    ],
 )
 def test_what_cannot_be_is_refused(recompute: str, message: str) -> None:
     with pytest.raises(InputError, match=message):

@@ -57,12 +57,13 @@ class Layers:
         """Those that keep all."""
         return {p.name: replace(p, layer=p.plain, drawn=()) for p in self.kinds}
 
-    def of(self, names: Sequence[str]) -> Run:
-        """A run of these layers, in their order."""
+    def of(self, names: Sequence[str], stage: int = 0) -> Run:
+        """A run of these layers, in their order: that of a stage of the model."""
         if self.extent is None:
             return Run(held=tuple((p, names.count(p.name)) for p in self.kinds if p.name in names))
-        number = self.extent.layers
-        if self.extent.grouped:
+        extent = self.extent.of_stage(stage)
+        number = extent.layers
+        if extent.grouped:
             groups = [names[i : i + number] for i in range(0, len(names), number)]
             every = [[self._again[group[0]], *(self._inner[name] for name in group[1:])] for group in groups]
             behind: list[DeviceSegment] = []

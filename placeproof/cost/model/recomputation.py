@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from placeproof.core.bounds import MOST_COUNT
 from placeproof.core.diagnostics import Diagnostic, InputError, Problems, suggestion
+from placeproof.core.stages import stage_layers
 from placeproof.core.strategy import Strategy
 from placeproof.cost.blocks.flops import storage, weights_read
 from placeproof.cost.blocks.layer import Layer
@@ -36,21 +37,29 @@ RECOMPUTE: dict[str, str] = {
     "mla-up": "queries, keys and values that are made of compressed ones are computed again from these",
 }
 ALONE = ("none", "full")
-#: Of which layers of a run ``full`` speaks: ``full:3``, ``full/3``.
-_OF_LAYERS = re.compile(r"full([:/])([0-9]+)")
+#: Of which layers of a run ``full`` speaks: ``full:3``, ``full/3``; or of each stage's run: ``full:3,1x6,0``.
+_OF_LAYERS = re.compile(r"full([:/])([0-9]+)|full:([0-9]+[,x][0-9,x]*)")
 
 
 class Extent(NamedTuple):
     """Which layers of each run of layers are computed again: the first ``layers`` of them, each from its input; or, ``grouped``, all of
-    them, so many at a time from the input of the first.
+    them, so many at a time from the input of the first. ``by_stage``: how many first ones of each stage, where that is said.
 
     Megatron-LM's ``recompute_method``: block, and uniform (``recompute_num_layers`` in its transformer/transformer_config.py).
     """
 
     layers: int
     grouped: bool
+    by_stage: tuple[int, ...] = ()
+
+    def of_stage(self, number: int) -> Extent:
+        """That of the run of one stage of the model, by its number."""
+        return Extent(layers=self.by_stage[number], grouped=False) if self.by_stage else self
 
     def __str__(self) -> str:
+        if self.by_stage:
+            listed = ", ".join(map(str, self.by_stage))
+            return f"of the stages' runs, the first {listed} layers keep their inputs alone, and all of them are computed again"
         if self.grouped:
             return f"each {self.layers} layers of a run keep the input of the first one alone, and all of them are computed again"
         first = "the first layer" if self.layers == 1 else f"each of the first {self.layers} layers"
@@ -60,7 +69,10 @@ class Extent(NamedTuple):
 def extent(words: tuple[str, ...]) -> Extent | None:
     """Of which layers of a run the recomputation is, None for all."""
     said = _OF_LAYERS.fullmatch(words[0])
-    return None if said is None else Extent(layers=int(said[2]), grouped=said[1] == "/")
+    if said is None:
+        return None
+    each = stage_layers(said[3]) if said[3] else None
+    return Extent(layers=int(said[2]), grouped=said[1] == "/") if each is None else Extent(layers=max(each), grouped=False, by_stage=each)
 
 
 def _kind(word: str) -> str:
@@ -69,7 +81,8 @@ def _kind(word: str) -> str:
 
 
 def words(recompute: Recompute) -> tuple[str, ...]:
-    """The words of a text such as ``selective+norms``, in the order of :data:`RECOMPUTE`; ``full:3`` and ``full/3`` are one as well.
+    """The words of a text such as ``selective+norms``, in the order of :data:`RECOMPUTE`; ``full:3``, ``full/3`` and
+    ``full:3,1x6,0`` are one as well.
 
     Raises InputError with every word that is not known, that is said twice, or that excludes another one, and for a number of layers that
     cannot be.
@@ -81,12 +94,12 @@ def words(recompute: Recompute) -> tuple[str, ...]:
         if _kind(word) not in RECOMPUTE:
             help = suggestion(word, RECOMPUTE) or f"one of {', '.join(RECOMPUTE)}, full:3, full/3, or several: selective+norms"
             if word.lower().startswith("full") and {*":/"} & {*word}:
-                help = "`full:3` is of the first 3 layers of each run, `full/3` of all of them, 3 at a time"
+                help = "`full:3` is of the first 3 layers of each run, `full:3,1,0` of so many of each stage, `full/3` of all, 3 at a time"
             problems.add("PP104", f"there is no recomputation `{word}`", help=help)
         elif kinds.count(_kind(word)) > 1:
             problems.add("PP104", f"recomputation `{recompute}` says `{_kind(word)}` twice", help="say it once")
-        elif (said := _OF_LAYERS.fullmatch(word)) and not 1 <= int(said[2]) <= MOST_COUNT:
-            problems.add("PP104", f"recomputation `{word}` is of no number of layers", help="`none`, or 1 and more: `full:3`")
+        elif (said := _OF_LAYERS.fullmatch(word)) and not _said(said):
+            problems.add("PP104", f"recomputation `{word}` is of no number of layers", help="`none`, or 1 and more: `full:3`, `full:3,1,0`")
     picked = tuple(dict(zip(reversed(kinds), reversed(given), strict=True))[kind] for kind in RECOMPUTE if kind in kinds)
     if len(picked) > 1 and _kind(picked[0]) in ALONE:
         others = " and ".join(f"`{word}`" for word in picked[1:])
@@ -96,6 +109,12 @@ def words(recompute: Recompute) -> tuple[str, ...]:
         )
     problems.raise_if_any()
     return picked
+
+
+def _said(said: re.Match[str]) -> bool:
+    """Whether it is of a number of layers, or of those of each stage."""
+    each = stage_layers(said[3]) if said[3] else (int(said[2]),)
+    return each is not None and 1 <= max(each) <= MOST_COUNT
 
 
 def chosen(strategy: Strategy, recompute: Recompute | None) -> tuple[str, ...]:

@@ -60,8 +60,12 @@ def stages(
 
     ``times``: how often each part is repeated in the whole model. ``layers``: those of each stage, where they are not as many. ``extent``:
     of which layers of a run recomputation is; ``runs``: those of a device, where the degree is open. Raises InputError where stages cannot
-    have equally many layers and nothing else is said, and for more than :data:`MOST`.
+    have equally many layers and nothing else is said, where recomputation is said of other stages, and for more than :data:`MOST`.
     """
+    if extent is not None and extent.by_stage and len(extent.by_stage) != (1 if degree is None else degree):
+        given = "no pipeline" if degree is None else f"a pipeline of {degree}" if isinstance(degree, int) else "one of an open number"
+        message = f"the layers that each of {len(extent.by_stage)} stages computes again are given, and there is {given}"
+        refuse("PP202", message, help="say as many numbers as stages, `full:3,1x6,0`, or one for all: `full:3`")
     repeated = [p for p in parts if p.repeats]
     kinds = Layers(kinds=repeated, extent=extent)
     before, after = (tuple((p, times[p.name]) for p in ends) for ends in _ends(parts))
@@ -123,7 +127,7 @@ def _counted(before: Members, after: Members, kinds: Layers, times: Mapping[str,
     layers = kinds.in_order({p.name: n for p in kinds.kinds if isinstance(n := times[p.name], int)})
     for i, number in enumerate(shares):
         mine, layers = layers[:number], layers[number:]
-        yield _stage(kinds.of(mine), before, after, name=f"stage {i}", index=i, first=i == 0, last=i == len(shares) - 1)
+        yield _stage(kinds.of(mine, i), before, after, name=f"stage {i}", index=i, first=i == 0, last=i == len(shares) - 1)
 
 
 def require_something(stages: Sequence[Stage]) -> None:
