@@ -23,10 +23,12 @@ from placeproof.schedules import formulas, load
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """The least ``seconds`` of a step, and bytes of tensors on its fullest device beyond the ``room`` that there is for them."""
+    """The least ``seconds`` of a step, bytes of tensors on its fullest device beyond the ``room`` that there is for them, and the most
+    bytes of tensors on a device (``peak``)."""
 
     seconds: Array
     beyond: Array
+    peak: Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +176,7 @@ def bounds(
 ) -> Bounds:  # fmt: skip
     """What a step takes and a device holds at least at some points, which are ``piped`` if they have several stages; ``alike``: whether
     all layers are; ``send``: seconds of a message; ``rooms``: bytes that tensors may take on a device of each kind."""
-    times, beyond = [], np.full(len(points), -np.inf)
+    times, beyond, peak = [], np.full(len(points), -np.inf), np.zeros(len(points))
     launches = task.rates.by_kernels
     for kind, of_blocks, of_states, room in zip(kinds, amounts, held, rooms, strict=True):
         exchanged = {"inside": of_blocks.inside, "data": of_states.data, "once": of_states.once}
@@ -185,8 +187,9 @@ def bounds(
         if task.run_by is not None and flow.chunks == 1:  # no moment is looked at: that at which backward comes to the last layer is one
             again = -of_blocks.behind
         in_passes = activations(flow, kind, of_blocks, points, piped=piped) + of_states.transient + again
-        own = of_states.held + np.maximum(in_passes, of_states.updating) - room
-        beyond = np.maximum(beyond, np.where(kind.there, own, -np.inf))
+        own = of_states.held + np.maximum(in_passes, of_states.updating)
+        beyond = np.maximum(beyond, np.where(kind.there, own - room, -np.inf))
+        peak = np.maximum(peak, np.where(kind.there, own, 0.0))
     tails = (np.where(kind.there, t.tail, 0.0) for kind, t in zip(kinds, times, strict=True))
     seconds = passes(flow, kinds, times, points, send, piped=piped, alike=alike) + reduce(np.maximum, tails)
-    return Bounds(seconds=np.broadcast_to(seconds, (len(points),)), beyond=beyond)
+    return Bounds(seconds=np.broadcast_to(seconds, (len(points),)), beyond=beyond, peak=peak)

@@ -21,7 +21,8 @@ from placeproof.strategies import parse_strategy
 @dataclass(frozen=True, kw_only=True)
 class Placed:
     """A strategy with its exact time and memory: b sequences in each of m micro-batches, and what backward computes again. ``room``: bytes
-    that tensors may take on its fullest device, which has ``peak``."""
+    that tensors may take on its fullest device, which has ``peak``; ``most``: the most bytes of tensors on a device, which may be another
+    one, with more room."""
 
     expression: str
     recompute: str
@@ -30,11 +31,17 @@ class Placed:
     step: StepTime
     peak: Fraction
     room: Fraction
+    most: Fraction
 
     @property
     def seconds(self) -> Fraction:
         """Of a step."""
         return self.step.seconds
+
+    @property
+    def devices(self) -> int:
+        """All of them."""
+        return self.step.devices
 
     @property
     def fits(self) -> bool:
@@ -78,4 +85,5 @@ def worked_out(
         communicators = len({sent.axes for sent in cost.sent if step.price.timed(sent).group.degree > 1})
         rows.append((step.price.amount(cost.peak), task.room(communicators)))
     peak, room = max(rows, key=lambda row: row[0] - row[1])
-    return Placed(expression=expression, recompute=recompute, b=b, m=m, step=step, peak=peak, room=room)
+    most = max(own for own, _ in rows)
+    return Placed(expression=expression, recompute=recompute, b=b, m=m, step=step, peak=peak, room=room, most=most)

@@ -18,6 +18,7 @@ from placeproof.cost.model.vocabulary import MULTIPLE
 from placeproof.planning.arrays import Array
 from placeproof.planning.bounds import StageAmounts, StageKind, bounds, communicators, message_seconds, stage_amounts, stage_kinds
 from placeproof.planning.exact import Plan, worked_out
+from placeproof.planning.objective import OBJECTIVES, Objective
 from placeproof.planning.space import AXES, Flow, Mesh, Option, Point, Space, axes_of, strategy_text
 from placeproof.planning.tables import Blocks, GroupTimes, PartAmounts, Points, StateAmounts, States, taken
 from placeproof.planning.task import Task
@@ -30,46 +31,67 @@ NEAREST = 100
 
 
 class Bounded(NamedTuple):
-    """Rows of some points that have an option: their steps take no less than ``seconds``."""
+    """Rows of some points that have an option: their steps take no less than ``seconds``, and their fullest devices hold no fewer bytes of
+    tensors than ``peak``."""
 
     seconds: Array
+    peak: Array
     rows: Array
     points: Points
     option: Option
 
+    def bound(self, objective: Objective) -> Array:
+        """The least values of an objective."""
+        values = self.peak if objective.memory else self.seconds
+        degrees = (getattr(self.points, axis) for axis in AXES)
+        return values * np.broadcast_to(prod(degrees), (len(self.points),))[self.rows] if objective.by_device else values
+
+
+class Pool:
+    """Bounded points by number."""
+
+    def __init__(self, bounded: Sequence[Bounded]) -> None:
+        self._bounded, self._starts = bounded, np.cumsum([0, *(len(one.rows) for one in bounded)])
+
+    def column(self, of: Callable[[Bounded], Array]) -> Array:
+        """A number of each point."""
+        return np.concatenate([np.zeros(0), *map(of, self._bounded)])
+
+    def __getitem__(self, number: int) -> Point:
+        of = int(np.searchsorted(self._starts, number, side="right")) - 1
+        one = self._bounded[of]
+        return _point(one.points, int(one.rows[number - self._starts[of]]), one.option)
+
 
 class Queue:
-    """Points by the least seconds of their steps."""
+    """Points by the least values of an objective."""
 
-    def __init__(self, pool: Sequence[Bounded]) -> None:
-        self._pool, self._next = pool, 0
-        self._seconds = np.concatenate([one.seconds for one in pool]) if pool else np.zeros(0)
-        self._starts = np.cumsum([0, *(len(one.rows) for one in pool)])
-        self._order = np.argsort(self._seconds, kind="stable")
+    def __init__(self, bounded: Sequence[Bounded], objective: Objective) -> None:
+        self._pool, self._next = Pool(bounded), 0
+        self._values = self._pool.column(lambda one: one.bound(objective))
+        self._order = np.argsort(self._values, kind="stable")
 
     def __len__(self) -> int:
         return len(self._order) - self._next
 
     @property
     def least(self) -> float:
-        """Seconds of the next point, at least."""
-        return float(self._seconds[self._order[self._next]])
+        """The value of the next point, at least."""
+        return float(self._values[self._order[self._next]])
 
     def pop(self) -> Point:
         """The next point."""
-        number = self._order[self._next]
         self._next += 1
-        of = int(np.searchsorted(self._starts, number, side="right")) - 1
-        one = self._pool[of]
-        return _point(one.points, int(one.rows[number - self._starts[of]]), one.option)
+        return self._pool[self._order[self._next - 1]]
 
 
 @dataclass(kw_only=True)
 class Outcome:
     """``plans``: the best ones, in order. ``cut``: points that were left out, by rule; ``bounded``: those that are worse than the last
-    plan; ``asked``: those that were worked out exactly. ``least``: where nothing fits, a point that needs the least memory beyond what
-    there is."""
+    plan by the ``objective``; ``asked``: those that were worked out exactly. ``least``: where nothing fits, a point that needs the least
+    memory beyond what there is."""
 
+    objective: Objective = OBJECTIVES["time"]
     plans: list[Plan] = field(default_factory=list)
     cut: dict[str, int] = field(default_factory=dict)
     bounded: int = 0
@@ -96,15 +118,19 @@ class Search:
         self.pool: list[Bounded] = []
         self.nearest: list[tuple[float, Point]] = []
 
-    def run(self, count: int, verdict: Callable[[Point], str] | None = None) -> Outcome:
+    def run(self, count: int, verdict: Callable[[Point], str] | None = None, objective: Objective = OBJECTIVES["time"]) -> Outcome:
         """The best points, so many at most. ``verdict``: whether one trains what one device trains; those that are not `proved` are cut."""
         self.bound()
-        outcome, queue = Outcome(cut=self.cut), Queue(self.pool)
+        outcome, queue = Outcome(objective=objective, cut=self.cut), Queue(self.pool, objective)
         while queue or outcome.plans:
-            last = outcome.plans[count - 1].seconds if len(outcome.plans) >= count else None
+            last = objective.value(outcome.plans[count - 1]) if len(outcome.plans) >= count else None
             if queue and (last is None or queue.least <= float(last) * (1 + ROUNDING)):
                 outcome.asked += 1
-                self._ask(queue.pop(), outcome)
+                found = self.asked(queue.pop())
+                if isinstance(found, str):
+                    self._cut(found, 1)
+                else:
+                    insort(outcome.plans, found, key=objective.key)
                 continue
             words = [verdict(plan.point) if verdict is not None else "proved" for plan in outcome.plans[:count]]
             for word in words:
@@ -119,18 +145,13 @@ class Search:
         del outcome.plans[count:]
         return outcome
 
-    def _ask(self, point: Point, outcome: Outcome) -> None:
-        """Put a point among the plans, if it is one."""
+    def asked(self, point: Point) -> Plan | str:
+        """A point worked out, or the rule that cuts it."""
         try:
             plan = self._exact(point)
         except InputError as error:
-            self._cut(f"refused: {error.diagnostics[0].message}", 1)
-            return
-        if not plan.fits:
-            self._cut("does not fit", 1)
-            return
-        outcome.plans.append(plan)
-        outcome.plans.sort(key=lambda p: (p.seconds, p.peak, p.expression, p.b))
+            return f"refused: {error.diagnostics[0].message}"
+        return plan if plan.fits else "does not fit"
 
     def _exact(self, point: Point) -> Plan:
         """A point worked out; points with the same blocks on the same axes have the same segments."""
@@ -286,7 +307,7 @@ class Search:
             del self.nearest[NEAREST:]
         rows = rows[fits]
         if len(rows):
-            self.pool.append(Bounded(own.seconds[rows], rows, points, chosen))
+            self.pool.append(Bounded(own.seconds[rows], own.peak[rows], rows, points, chosen))
 
     def _blocks_of(self, option: Option, axes: tuple[str, ...]) -> Blocks:
         inside = tuple(a for a in axes if a not in ("dp", "pp"))  # blocks are the same for all samples, and in every stage

@@ -10,6 +10,7 @@ import pytest
 from plan_instances import all_meshes, instance
 from plan_oracle import Alone, Key, held_against, tried
 
+from placeproof.planning import frontier as frontiers
 from placeproof.planning import search
 from placeproof.planning.space import AXES, divisors, meshes
 from placeproof.planning.task import Task
@@ -38,7 +39,8 @@ def broken(monkeypatch: pytest.MonkeyPatch, **more: float) -> list[str]:
 
     def higher(*given: Any, **said: Any) -> Any:
         own = bounds(*given, **said)
-        return type(own)(seconds=own.seconds * more.get("times", 1.0), beyond=own.beyond + more.get("plus", 0.0))
+        seconds, peak = own.seconds * more.get("times", 1.0), own.peak * more.get("held", 1.0)
+        return type(own)(seconds=seconds, beyond=own.beyond + more.get("plus", 0.0), peak=peak)
 
     monkeypatch.setattr(search, "bounds", higher)
     return held_against(instance(SMALL), 2, *truth(SMALL)).why
@@ -49,10 +51,22 @@ def test_a_bound_that_is_too_high_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
     assert broken(monkeypatch, times=1.001)
 
 
+def test_a_bound_of_memory_that_is_too_high_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert any("bytes are said" in why for why in broken(monkeypatch, held=1.001))
+    assert any("nothing beats" in why or why.startswith("memory: the best have") for why in broken(monkeypatch, held=1e3))
+
+
+@pytest.mark.parametrize("beats", [lambda a, b: a.seconds <= b.seconds, lambda a, b: a.most <= b.most])
+def test_a_wrong_frontier_is_noticed(monkeypatch: pytest.MonkeyPatch, beats: Any) -> None:
+    """Of plans that are better in one thing, whatever the other."""
+    monkeypatch.setattr(frontiers, "beats", beats)
+    assert any(why.startswith("nothing beats") for why in held_against(instance(SMALL), 2, *truth(SMALL)).why)
+
+
 def test_a_plan_that_is_said_not_to_fit_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     why = broken(monkeypatch, plus=1e12)
     assert any("bytes too many" in one for one in why)
-    assert any("the best take" in one for one in why)
+    assert any("the best have" in one for one in why)
 
 
 def test_a_rule_that_nothing_breaks_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,11 @@ whether it fits is what `process_memory` says.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
+from math import prod
 from typing import Any, NamedTuple
 
 from placeproof.answers.models import Clock, ModelRun, derived, timed
@@ -21,6 +22,8 @@ from placeproof.cost.model.time import Overlap, StepTime
 from placeproof.cost.values import read_numbers
 from placeproof.implementations import BlockImplementation
 from placeproof.models import Model
+from placeproof.planning.frontier import Frontier, frontier
+from placeproof.planning.objective import OBJECTIVES
 from placeproof.planning.search import Outcome, Plan, Search
 from placeproof.planning.space import Mesh, Option, Space
 from placeproof.planning.task import Task
@@ -41,10 +44,13 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Alone:
-    """A point derived by itself: ``refused`` says why it cannot be. ``beyond``: bytes of the fullest device that are too many."""
+    """A point derived by itself: ``refused`` says why it cannot be. ``beyond``: bytes of the fullest device that are too many; ``most``:
+    the most bytes of tensors on one."""
 
     seconds: Fraction = Fraction(0)
     beyond: Fraction = Fraction(0)
+    most: Fraction = Fraction(0)
+    devices: int = 1
     fits: bool = False
     refused: str = ""
 
@@ -98,8 +104,9 @@ def alone(asked: Instance, key: Key, known: dict[tuple[str, str], ModelDerivatio
     except InputError as error:
         return Alone(refused=error.diagnostics[0].message)
     assert step is not None
-    beyond = max(_beyond(step, process_memory(step, cost)) for cost in step.d.costs)
-    return Alone(seconds=step.seconds, beyond=beyond, fits=beyond <= 0)
+    memory = [process_memory(step, cost) for cost in step.d.costs]
+    beyond, most = max(_beyond(step, own) for own in memory), max(own.tensors for own in memory)
+    return Alone(seconds=step.seconds, beyond=beyond, most=most, devices=prod(map(int, step.price.mesh.values())), fits=beyond <= 0)
 
 
 def _beyond(step: StepTime, shown: ProcessMemory) -> Fraction:
@@ -169,6 +176,7 @@ class Bounded:
 
     seconds: float
     beyond: float
+    peak: float
     schedule: str
 
 
@@ -205,7 +213,7 @@ class Watched(Search):
             if key in self.bounded:
                 self.repeated.append(key)
             word = flow.schedule if mesh.pp > 1 else "no pipeline"
-            self.bounded[key] = Bounded(float(own.seconds[row]), float(own.beyond[row]), word)
+            self.bounded[key] = Bounded(float(own.seconds[row]), float(own.beyond[row]), float(own.peak[row]), word)
         super()._of_flow(option, flow, *rest, piped=piped)
 
 
@@ -221,7 +229,7 @@ class Compared:
 
 
 def compared(asked: Instance, count: int) -> Compared:
-    """The best of a grid, so many, by a search and by trying all; and all bounds."""
+    """The best of a grid, so many, by a search and by trying all, by each objective; those that nothing beats; and all bounds."""
     return held_against(asked, count, *tried(asked))
 
 
@@ -230,7 +238,13 @@ def held_against(asked: Instance, count: int, truth: dict[Key, Alone], uneven: i
     result = Compared(points=asked.space.size, derived=len(truth), fit=sum(one.fits for one in truth.values()))
     search = Watched(asked.task, asked.space)
     outcome = search.run(count)
-    result.why += _optimum(outcome, truth, count)
+    for name, value in VALUES.items():
+        own = outcome if name == "time" else Search(asked.task, asked.space, search.known).run(count, objective=OBJECTIVES[name])
+        result.why += [f"{name}: {why}" for why in _optimum(own, truth, count, value)]
+        result.why += [] if name == "time" else _counts(own, asked.space.size, len(truth), uneven)
+    again = Search(asked.task, asked.space, search.known)
+    again.bound()
+    result.why += _unbeaten(frontier(again), truth, sum(len(one.rows) for one in again.pool))
     result.why += _counts(outcome, asked.space.size, len(truth), uneven)
     result.why += [f"bounded twice: {key}" for key in search.repeated]
     result.why += _all_bounds(truth, search.bounded, ROUNDING * float(asked.cluster.device.capacity))
@@ -247,17 +261,41 @@ def _same(key: Key, one: Alone) -> tuple[object, ...]:
     return (key.strategy, key.b, key.m, one.seconds, one.beyond)
 
 
-def _optimum(outcome: Outcome, truth: dict[Key, Alone], count: int) -> Iterator[str]:
-    fit = {_same(key, one): one.seconds for key, one in truth.items() if one.fits}
-    best, own = sorted(fit.values()), [plan.seconds for plan in outcome.plans]
-    listed = sorted({_same(key, truth[key]): truth[key].seconds for key in map(_of_plan, outcome.plans) if key in truth}.values())
+#: What is least of the best point, by what is wanted.
+VALUES: dict[str, Callable[[Alone], Fraction]] = {
+    "time": lambda one: one.seconds,
+    "memory": lambda one: one.most,
+    "tokens-per-device": lambda one: one.seconds * one.devices,
+}
+
+
+def _optimum(outcome: Outcome, truth: dict[Key, Alone], count: int, value: Callable[[Alone], Fraction]) -> Iterator[str]:
+    fit = {_same(key, one): value(one) for key, one in truth.items() if one.fits}
+    best, own = sorted(fit.values()), [value(truth[key]) for key in map(_of_plan, outcome.plans) if key in truth]
+    listed = sorted({_same(key, truth[key]): value(truth[key]) for key in map(_of_plan, outcome.plans) if key in truth}.values())
     if listed != best[: len(listed)] or (len(own) < count and len(listed) < len(best)) or own != sorted(own):
-        yield f"the best take {[float(s) for s in best[:count]]}, and these were found: {[float(s) for s in own]}"
-    for plan in outcome.plans:
+        yield f"the best have {[float(n) for n in best[:count]]}, and these were found: {[float(n) for n in own]}"
+    yield from _none(outcome.plans, truth)
+
+
+def _none(plans: list[Plan], truth: dict[Key, Alone]) -> Iterator[str]:
+    for plan in plans:
         key = _of_plan(plan)
         said = truth.get(key)
-        if said is None or not said.fits or said.seconds != plan.seconds:
+        if said is None or not said.fits or (said.seconds, said.most) != (plan.seconds, plan.most):
             yield f"a plan that is none: {key}: {said}"
+
+
+def _unbeaten(found: Frontier, truth: dict[Key, Alone], bounded: int) -> Iterator[str]:
+    """What is wrong with a frontier: every pair of numbers that no other one beats is there once, and nothing else is."""
+    fit = {(one.seconds, one.most) for one in truth.values() if one.fits}
+    best = sorted(one for one in fit if not any(a <= one[0] and b <= one[1] and (a, b) != one for a, b in fit))
+    own = [(plan.seconds, plan.most) for plan in found.plans]
+    if own != best:
+        yield f"nothing beats {[(*map(float, one),) for one in best]}, and these were found: {[(*map(float, one),) for one in own]}"
+    yield from _none(found.plans, truth)
+    if (total := found.beaten + sum(found.cut.values()) + len(found.plans)) != bounded:
+        yield f"{total} of {bounded} points are accounted for: {found}"
 
 
 def _of_plan(plan: Plan) -> Key:
@@ -288,3 +326,5 @@ def _all_bounds(truth: dict[Key, Alone], bounded: dict[Key, Bounded], least: flo
             yield f"at least {own.seconds} s are said, and it takes {float(one.seconds)}: {key}"
         elif not own.beyond <= float(one.beyond) + least:
             yield f"at least {own.beyond} bytes too many are said, and they are {float(one.beyond)}: {key}"
+        elif not own.peak <= float(one.most) * (1 + ROUNDING):
+            yield f"at least {own.peak} bytes are said, and they are {float(one.most)}: {key}"

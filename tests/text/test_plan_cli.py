@@ -12,6 +12,7 @@ import pytest
 import placeproof
 from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
+from placeproof.planning.objective import OBJECTIVES
 from placeproof.planning.search import Queue, Search
 from placeproof.planning.tables import _distinct
 
@@ -188,7 +189,7 @@ def test_bounds_without_a_pipeline_are_exact() -> None:
     found = placeproof.plan("llama3-8b", "dgx-h100", 4, batch=8, only=only, count=100, reserve="1GB")
     search = Search(found.task, found.space)
     search.bound()
-    queue, bounds = Queue(search.pool), {}
+    queue, bounds = Queue(search.pool, OBJECTIVES["time"]), {}
     while queue:
         least = queue.least
         bounds[queue.pop()] = least
