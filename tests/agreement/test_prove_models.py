@@ -6,6 +6,7 @@ import json
 import random
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jsonschema import validate
@@ -17,9 +18,10 @@ from placeproof.core.diagnostics import InputError
 from placeproof.models import load, presets
 from placeproof.programs import Program, read
 from placeproof.semantics.catalogue import compositions, variants
+from placeproof.semantics.judge import model as judge_model
 from placeproof.semantics.judge.model import JudgedModel, judge_linked
 from placeproof.semantics.judge.ranges import read_ranges
-from placeproof.semantics.judge.verdict import judge
+from placeproof.semantics.judge.verdict import Judged, judge
 from placeproof.semantics.linked import link, read_linked, render_linked
 from placeproof.semantics.linked.contract import against_contracts, contract_of
 from placeproof.semantics.resolve import resolve
@@ -564,3 +566,37 @@ def test_a_second_opinion_no_model_has_is_refused_before_anything_is_written(tmp
     assert run(["prove", "tp", "--model", "llama3-8b", "--second-opinion", "cutoff", "--smtlib", str(queries)]) == 2
     assert "error[PP207]: `cutoff` speaks of steps, and not of models" in capsys.readouterr().err
     assert not queries.exists()
+
+
+# A step that was proved once.
+
+
+def test_a_step_is_proved_once_for_all_orders_of_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def counted(program: Program, **given: Any) -> Judged:
+        asked.append(program.name)
+        return judge(program, **given)
+
+    def said(text: str) -> tuple[JudgedModel, list[tuple[str, str]]]:
+        judged = judge_linked(link(load("gpt3-125m"), parse_strategy(text)))
+        assert judged.word == "proved"
+        assert judged.step.program.name == judged.linked.name
+        return judged, [(settled.obligation.name, settled.word) for settled in judged.step.settled]
+
+    monkeypatch.setattr(judge_model, "judge", counted)
+    orders = ("zero1 * pp", "zero1 * pp(schedule=zb-h1)", "zero1 * pp(schedule=interleaved, chunks=2)")
+    monkeypatch.setattr(judge_model, "_PROVED_STEPS", {})
+    first, *others = [said(text) for text in orders]
+    assert len(asked) == 1
+    for order, (judged, obligations) in zip(orders[1:], others, strict=True):
+        judge_model._PROVED_STEPS.clear()
+        alone, its = said(order)
+        assert obligations == its == first[1]
+        assert judged.step.program == alone.step.program
+        assert judged.step.confirmed == alone.step.confirmed
+    asked.clear()
+    said("zero1")  # another step
+    wrong = text("gpt3-125m", "zero1").replace("gradients = scale(gradients, 1 / dp)\n", "")
+    assert [judge_linked(read_linked(wrong)).word for _ in range(2)] == ["refuted"] * 2
+    assert len(asked) == 3

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from placeproof.core.mesh import degree_symbol
 from placeproof.models import Block, Model, holders, shared_by_segments
-from placeproof.programs import For, Resolved, assigned, statements
+from placeproof.programs import For, Program, Resolved, assigned, statements
 from placeproof.programs.ir import adjoints, with_buffers
 from placeproof.prove import Budget
 from placeproof.schedules import is_own, load
@@ -28,6 +28,8 @@ _ALL = "a step without units says who has it: all are gathered before the first 
 _EACH = 500
 #: Blocks that were proved, by what was proved: a step calls the same ones under many strategies.
 _PROVED: dict[tuple[Resolved, Resolved | None], Judged] = {}
+#: Steps that were proved, by what was proved of them: many strategies have the same one, and differ in the order of micro-batches.
+_PROVED_STEPS: dict[tuple[Program, frozenset[str], tuple[Range, ...]], Judged] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +121,7 @@ def judge_linked(
     model = None if model is None else as_linked(model, linked)
     own = _own(model)
     blocks = {name: _block(block, own.get(name), budget) for name, block in linked.blocks.items()}
-    step = judge(against_contracts(linked), without=without, ranges=ranges, budget=budget)
+    step = _step(against_contracts(linked), without, ranges, budget)
     judged = JudgedModel(linked=linked, model=model, blocks=blocks, breaches=(), step=step)
     return replace(judged, breaches=breaches_of(judged))
 
@@ -184,6 +186,16 @@ def _block(block: Block, own: Block | None, budget: Budget | None) -> Judged:
             return judged
         _PROVED[key] = judged
     return _PROVED[key]
+
+
+def _step(step: Program, without: frozenset[str], ranges: tuple[Range, ...], budget: Budget | None) -> Judged:
+    key = replace(step, name=""), without, ranges
+    if key not in _PROVED_STEPS:
+        judged = judge(step, without=without, ranges=ranges, budget=budget)
+        if judged.word != "proved":
+            return judged
+        _PROVED_STEPS[key] = judged
+    return replace(_PROVED_STEPS[key], program=resolve(step))
 
 
 def _apart(linked: Linked, model: Model | None) -> Iterator[str]:
