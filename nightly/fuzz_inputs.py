@@ -69,7 +69,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "verify": (),
     "measure": ("--set", "--shapes", "--shapes-from", "--shapes-to", "--profile", "--with", "--rank", "--option", "--backend"),
     "trace": ("--world", "--backend", "--steps", "--axis", "--output"),
-    "accuracy": ("--without",),
+    "accuracy": ("--without", "--only"),
     "calibrate": ("--from", "--constants", "--held-out", "--out"),
     "experiment": ("--plot",),
 }

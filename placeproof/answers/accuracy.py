@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -66,7 +66,7 @@ def accuracy(runs: str | RunSet, without: Collection[str] = (), *, rows: bool = 
         return Accuracy(of=of, without=(), predictions=tuple(Prediction(run=run) for run in of.runs), rows=rows)
     run_by, terms = _without(of, tuple(without))
     once = {_plan(run): run for run in of.runs}  # some were measured twice
-    made = {plan: prediction(derive(run, _on(run_by, of, run)), _cluster(of, run), terms, fits=of.fits) for plan, run in once.items()}
+    made = {plan: prediction(derive(run, _on(run_by, of, run)), on_cluster(of, run), terms, fits=of.fits) for plan, run in once.items()}
     predictions = tuple(replace(made[_plan(run)], run=run) for run in of.runs)
     return Accuracy(of=of, without=tuple(without), predictions=predictions, rows=rows)
 
@@ -74,13 +74,29 @@ def accuracy(runs: str | RunSet, without: Collection[str] = (), *, rows: bool = 
 def terms_left_out(runs: str | RunSet) -> TermsLeftOut:
     """How good the times of a set, or of the set of that name, are without each term. Raises InputError where no step was measured."""
     of, derive = named(runs) if isinstance(runs, str) else runs, Derivations()
-    timed = [run for run in of.runs if run.steps and _cluster(of, run) is not None]
+    timed = [run for run in of.runs if run.steps and on_cluster(of, run) is not None]
     if not timed:
         refuse("PP104", f"no step of `{of.name}` was measured", help="take a set of which steps were: `placeproof list runs`")
     run_by, _ = _without(of, ())
-    each = [(derive(run, _on(run_by, of, run)), cluster) for run in timed if (cluster := _cluster(of, run)) is not None]
+    each = [(derive(run, _on(run_by, of, run)), cluster) for run in timed if (cluster := on_cluster(of, run)) is not None]
     found = {name: step_accuracy([step_prediction(one, cluster, [name] if name else []) for one, cluster in each]) for name in ("", *TERMS)}
     return TermsLeftOut(of=of, accuracies={name: one for name, one in found.items() if one is not None})
+
+
+def some_of(runs: str | RunSet, only: Sequence[str]) -> RunSet:
+    """A set, or the set of that name, with those rows alone of which each of the texts is the name, the model or the cluster. Raises
+    InputError where there are none."""
+    of = named(runs) if isinstance(runs, str) else runs
+    told = {run: (run.name, run.run_as.model, run.run_as.cluster or of.cluster) for run in of.runs}
+    for text in only:
+        if not any(text in own for own in told.values()):
+            known = dict.fromkeys(word for own in told.values() for word in own if word)
+            help = suggestion(text, known) or "the name of a row, a model or a cluster of the set: `--json` shows them"
+            refuse("PP101", f"`{of.name}` has no rows of `{text}`", help=help)
+    kept = tuple(run for run in of.runs if all(text in told[run] for text in only))
+    if not kept:
+        refuse("PP101", f"no row of `{of.name}` is of {' and '.join(f'`{text}`' for text in only)}", help="leave one of them out")
+    return replace(of, runs=kept)
 
 
 def _plan(run: MeasuredRun) -> tuple[object, ...]:
@@ -88,7 +104,7 @@ def _plan(run: MeasuredRun) -> tuple[object, ...]:
     return run.strategy, run.settings, run.run_as, run.stages, *run.steps
 
 
-def _cluster(of: RunSet, run: MeasuredRun) -> Cluster | None:
+def on_cluster(of: RunSet, run: MeasuredRun) -> Cluster | None:
     """That of a run's devices."""
     name = run.run_as.cluster or of.cluster
     return find_cluster(name) if name else None
@@ -96,14 +112,14 @@ def _cluster(of: RunSet, run: MeasuredRun) -> Cluster | None:
 
 def _on(run_by: BlockImplementation | None, of: RunSet, run: MeasuredRun) -> BlockImplementation | None:
     """The implementation on a run's devices."""
-    cluster = _cluster(of, run)
+    cluster = on_cluster(of, run)
     return None if run_by is None else run_by.on("" if cluster is None else cluster.device.architecture)
 
 
 def _without(of: RunSet, without: tuple[str, ...]) -> tuple[BlockImplementation | None, tuple[str, ...]]:
     """The implementation of a set, without some of its differences; and the terms among the names."""
     run_by = find(of.implementation) if of.implementation else None
-    timed = any(run.steps and _cluster(of, run) is not None for run in of.runs)
+    timed = any(run.steps and on_cluster(of, run) is not None for run in of.runs)
     differences = [one.name for one in run_by.differences] if run_by is not None else []
     known = {*differences, *(TERMS if timed else ())}
     problems = Problems()

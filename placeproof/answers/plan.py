@@ -22,7 +22,7 @@ from placeproof.implementations import find as find_implementation
 from placeproof.planning.choices import Pins, space_of
 from placeproof.planning.exact import Plan
 from placeproof.planning.reasons import beside, reasons
-from placeproof.planning.search import Search
+from placeproof.planning.search import Derived, Search
 from placeproof.planning.space import Point
 from placeproof.planning.task import Task
 from placeproof.report import plan as documents
@@ -130,12 +130,13 @@ def question(
     )  # fmt: skip
 
 
-def plan(task: Task, pins: Pins, count: int, why: Sequence[str] = ()) -> Planned:
-    """The best plans of the grid that the pins leave, each proved; and beside them strategies that are asked about. Raises InputError."""
+def plan(task: Task, pins: Pins, count: int, why: Sequence[str] = (), known: Derived | None = None) -> Planned:
+    """The best plans of the grid that the pins leave, each proved; and beside them strategies that are asked about. ``known``: as of
+    :class:`placeproof.planning.search.Search`. Raises InputError."""
     if not 1 <= count <= 100:
         refuse("PP202", f"{count} plans cannot be listed", help="from 1 to 100")
     space = space_of(task.model, task.devices, task.batch, pins)
-    search = Search(task, space)
+    search = Search(task, space, known)
     verdicts: dict[str, str] = {}
 
     def verdict(point: Point) -> str:

@@ -80,6 +80,11 @@ def worked_out(
         message = f"`{expression}` has {count} micro-batch{'es' if count != 1 else ''} in a step, and the batch makes {m} of b = {b}"
         refuse("PP205", message, help="`accumulate`, or another number of micro-batches")
     step = step_time(d, values, task.cluster, overlap=task.overlap, reserve=task.reserve)
+    return placed(task, step, expression, recompute=recompute, b=b, m=m)
+
+
+def placed(task: Task, step: StepTime, expression: str, *, recompute: str, b: int, m: int) -> Placed:
+    """A strategy of which the step is known, with its memory."""
     rows = []
     for cost in step.d.costs:
         communicators = len({sent.axes for sent in cost.sent if step.price.timed(sent).group.degree > 1})

@@ -70,10 +70,11 @@ def _least(outcome: Outcome) -> Iterator[str]:
         yield f"what fits is not proved, {plan.expression} for example"
     else:
         yield f"the least that a device needs for tensors is {giga(plan.peak)} GB, and there are {giga(plan.room)} GB for them:"
-        yield _shown(plan)
+        yield in_words(plan)
 
 
-def _shown(plan: Placed) -> str:
+def in_words(plan: Placed) -> str:
+    """All that was chosen."""
     return f"{plan.expression}, b = {plan.b}, m = {plan.m}, recompute {plan.recompute}"
 
 
@@ -82,9 +83,9 @@ def _instead(reason: Reason) -> str:
     if plan is None:
         return "nothing that was tried"
     if not plan.fits:
-        return f"tensors of {giga(plan.peak)} GB, in place of {giga(plan.room)} GB: {_shown(plan)}"
+        return f"tensors of {giga(plan.peak)} GB, in place of {giga(plan.room)} GB: {in_words(plan)}"
     devices = f"{reason.devices:,} devices: " if reason.of.endswith(" devices") else ""
-    return f"{devices}{_shown(plan)}"
+    return f"{devices}{in_words(plan)}"
 
 
 def _beside(found: Found, one: Beside) -> Section:
