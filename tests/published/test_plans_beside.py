@@ -124,8 +124,8 @@ def test_some_rows_alone() -> None:
     assert [one.name for one in some_of(of, ["26.06 17"]).runs] == ["26.06 17"]
     assert len(some_of("a100-small", ["vtrain-a100"]).runs) == len(named("a100-small").runs)
     with pytest.raises(InputError) as error:
-        some_of(of, ["llama3-8"])
-    assert error.value.diagnostics[0].help == "did you mean `llama3-8b`?"
+        some_of(of, ["gpt-oss-120"])
+    assert error.value.diagnostics[0].help == "did you mean `gpt-oss-120b`?"
     with pytest.raises(InputError, match="no row of `nvidia` is of `kimi-k2` and `dgx-h100`"):
         some_of(of, ["kimi-k2", "dgx-h100"])
 
