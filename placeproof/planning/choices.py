@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,6 +32,7 @@ CHOICES = {
     "schedule": "of a pipeline: " + ", ".join(SCHEDULES) + ", ...; `interleaved:4` has four runs of layers on each device",
 }
 _NUMBERS = (*AXES, "b")
+_OPTIONS = {"only": "--only", "forbid": "--forbid", "most": "--max"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +46,11 @@ class Pins:
     @cached_property
     def given(self) -> tuple[str, ...]:
         """All of them, as they are written on the command line."""
-        each = (("--only", self.only), ("--forbid", self.forbid), ("--max", self.most))
-        return tuple(f"{option} {text}" for option, texts in each for text in texts)
+        return tuple(f"{option} {text}" for name, option in _OPTIONS.items() for text in getattr(self, name))
+
+    def left(self, given: Collection[str]) -> Pins:
+        """Those of them alone that are ``given`` so."""
+        return Pins(**{name: [text for text in getattr(self, name) if f"{option} {text}" in given] for name, option in _OPTIONS.items()})
 
 
 def space_of(model: Model, devices: int, batch: int, pins: Pins) -> Space:
@@ -72,6 +76,10 @@ def space_of(model: Model, devices: int, batch: int, pins: Pins) -> Space:
         problems.add(
             "PP202", f"no mesh has {devices} devices with these degrees ({listed})", help="degrees multiply to the number of devices"
         )
+    elif all(batch % (n * b) for n in {mesh.replicas for mesh in found} for b in allowed["b"]):  # type: ignore[operator]
+        replicas, sizes = _listed(sorted({mesh.replicas for mesh in found})), _listed(allowed["b"])
+        message = f"no micro-batch of {sizes} sequences shares out {batch:,} over {replicas} replicas (dp * ep)"
+        problems.add("PP202", message, help="another batch, another `b`, or fewer replicas")
     problems.raise_if_any()
     return Space(
         meshes=found,
@@ -145,7 +153,7 @@ def _values(text: str, option: str, problems: Problems, *, alone: bool = False) 
             problems.add("PP104", f"`{option} {text}`: `{part}` is no value of `{name}`", help=CHOICES[name])
             return None, []
         values += found
-    return name, values
+    return name, [*dict.fromkeys(values)]
 
 
 def _example(name: str) -> str:
@@ -179,6 +187,6 @@ def _schedule(text: str) -> list[object] | None:
     if not colon:
         return [*_flows(name)]
     fixed = load(name).chunks
-    if not re.fullmatch(r"[1-9][0-9]?", chunks) or fixed not in (None, int(chunks)):
+    if not re.fullmatch(r"[1-9][0-9]?", chunks) or (int(chunks) < 2 if fixed is None else int(chunks) != fixed):
         return None
     return [Flow(schedule=name, chunks=int(chunks))]

@@ -54,11 +54,7 @@ def reasons(task: Task, pins: Pins, known: Derived | None = None) -> tuple[Reaso
 
 def _left(pins: Pins, names: Sequence[str], kept: Sequence[str]) -> Relaxed:
     """What is asked with these reasons alone."""
-    texts = {name.partition(" ")[2] for name in kept}
-    given = {
-        option: tuple(t for t in own if t in texts) for option, own in (("only", pins.only), ("forbid", pins.forbid), ("most", pins.most))
-    }
-    return Relaxed(pins=Pins(**given), more=names[-1] not in kept)
+    return Relaxed(pins=pins.left(kept), more=names[-1] not in kept)
 
 
 def _relaxed(task: Task, pins: Pins, names: Sequence[str], kept: Sequence[str], name: str, known: Derived) -> tuple[Plan | None, int]:
@@ -74,10 +70,10 @@ def _fitting(task: Task, asked: Relaxed, known: Derived) -> tuple[Plan, int] | N
         if joined is not None and devices > joined:
             return None
         try:
-            found = _search(replace(task, devices=devices), asked, known).least()
+            found = _search(replace(task, devices=devices), asked, known).fitting()
         except InputError:  # a grid that has no point
             continue
-        if found is not None and found.fits:
+        if found is not None:
             return found, devices
     return None
 

@@ -162,6 +162,14 @@ class Search:
         self.known.segments[key] = plan.step.d.parts
         return plan
 
+    def fitting(self) -> Plan | None:
+        """A point that fits, None where none does."""
+        queue = Queue(self.pool, OBJECTIVES["memory"])
+        while queue:
+            if isinstance(found := self.asked(queue.pop()), Plan):
+                return found
+        return None
+
     def least(self) -> Plan | None:
         """The point that needs the least memory beyond what there is, or fits; None where no point keeps all rules.
 
