@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from jsonschema import Draft202012Validator, ValidationError
 
 import placeproof
 from placeproof.cli.main import run
@@ -20,9 +22,14 @@ SMALL = ["--model", "llama3-8b", "--cluster", "dgx-h100", "--global-batch", "16"
 PINS = ["--only", "recompute=none,full", "--only", "schedule=1f1b", "--forbid", "cp", "--max", "b=4"]
 
 
+SCHEMA = Draft202012Validator(json.loads(Path(__file__).parents[2].joinpath("docs/reference/plan.schema.json").read_text(encoding="utf-8")))
+
+
 def answered(arguments: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> Any:
     assert run(["plan", *SMALL, *arguments, "--json"]) == code
-    return json.loads(capsys.readouterr().out)
+    data = json.loads(capsys.readouterr().out)
+    SCHEMA.validate(data)
+    return data
 
 
 def test_each_plan_is_what_is_derived_of_it_and_every_point_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,6 +48,14 @@ def test_each_plan_is_what_is_derived_of_it_and_every_point_is_counted(capsys: p
         assert max(float(step.price.amount(cost.peak)) for cost in step.d.costs) == plan["peak"]
         assert plan["peak"] <= plan["room"]
         assert sum(plan["time"].values()) == pytest.approx(1)
+    for wrong in (data, data["grid"], data["plans"][0], data["plans"][1]["degrees"], data["plans"][2]["time"]):
+        for key in (*wrong, "more"):  # the schema asks for each, and allows no other
+            before = dict(wrong)
+            wrong.pop(key) if key in wrong else wrong.update(more=1)
+            with pytest.raises(ValidationError):
+                SCHEMA.validate(data)
+            wrong.clear()
+            wrong.update(before)
 
 
 def test_pins_hold(capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,6 +161,7 @@ def test_a_strategy_that_is_asked_about_is_what_is_derived_of_it() -> None:
     found = placeproof.plan(
         "llama3-8b", "dgx-h100", 2, batch=4, reserve="1GB", why=["tp(2) * sp", "ddp(2) * accumulate", "tp(2) * pp(1)"], **pins
     )
+    SCHEMA.validate(found.data)
     split, copied, piped = found.besides
     assert piped.plan is not None
     assert piped.plan.expression == "tp(2) * pp(1)"
@@ -165,6 +181,7 @@ def test_a_strategy_that_is_asked_about_is_what_is_derived_of_it() -> None:
 def test_reasons_are_minimal_and_each_alone_is_one() -> None:
     pins = ["b=1", "pp=1", "schedule=1f1b", "data=zero3", "recompute=none"]
     found = placeproof.plan("llama3-8b", "dgx-h100", 2, batch=2, only=pins, reserve="40GB")
+    SCHEMA.validate(found.data)
     assert found.plans == []
     memory, *others = found.reasons
     assert memory.plan is not None
