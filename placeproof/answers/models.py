@@ -78,7 +78,7 @@ def derived(
     require_order(strategy, numbers.values)
     model, rest = sized(model, strategy, run.padding, numbers)
     widths = {**WIDTHS, **run.widths}
-    _check_implementation(run, model.segments)
+    require_known(run, model.segments)
     recompute = run.recompute or next((read.recompute for read in imported), None)
     run_by = None if run.run_by is None else run.run_by.knowing(numbers.values)
     d = derive_model(model, strategy, recompute=recompute, layers=layers, widths=widths, fp8=run.fp8, run_by=run_by)
@@ -88,13 +88,13 @@ def derived(
 
 def derived_as_linked(linked: Linked, run: ModelRun) -> ModelDerivation:
     """The derivation of a linked program, of which ``run`` says widths alone. Raises InputError."""
-    _check_implementation(run, linked.stack)
+    require_known(run, linked.stack)
     d = derive_linked(linked, widths={**WIDTHS, **run.widths}, fp8=run.fp8, run_by=run.run_by)
     require_names(d, run.widths)
     return d
 
 
-def _check_implementation(run: ModelRun, own: Sequence[Segment]) -> None:
+def require_known(run: ModelRun, own: Sequence[Segment]) -> None:
     """Raise InputError where an implementation speaks of a block that neither placeproof nor the model has, or of a value that it lacks."""
     if run.run_by is not None and run.run_by.mentions:
         programs = {block.name: block.program for segment in own for block in segment.blocks}

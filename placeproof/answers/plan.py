@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from placeproof.answers import subject as subjects
 from placeproof.answers.answer import Answer, Setting, texts
-from placeproof.answers.models import Clock, ModelRun
+from placeproof.answers.models import Clock, ModelRun, require_known
 from placeproof.answers.numbers import Settings, byte_count
 from placeproof.answers.proof import judgement_of_model
 from placeproof.clusters import find as find_cluster
@@ -19,6 +19,7 @@ from placeproof.cost.model.derivation import WIDTHS
 from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap
 from placeproof.cost.values import how_to_set
 from placeproof.implementations import find as find_implementation
+from placeproof.models import substituted
 from placeproof.planning.choices import Pins, space_of
 from placeproof.planning.exact import Plan
 from placeproof.planning.reasons import beside, reasons
@@ -110,6 +111,9 @@ def question(
             problems.add("PP202", f"{tokens:,} tokens are no whole number of sequences of {length:,}", help=help)
     if batch is not None and (batch > MOST_BATCH or (batch < 1 and tokens is None)):
         problems.add("PP202", f"{batch:,} sequences are no batch", help=f"from 1 to {MOST_BATCH:,}")
+    if run.run_by is not None:
+        require_known(run, model.segments)
+        model = substituted(model, run.run_by.runs)
     if run.run_by is not None and run.run_by.modules:
         message = f"`{run.run_by.name}` runs modules of one device, and plans split their tensors"
         problems.add("PP310", message, help="another implementation, or none")

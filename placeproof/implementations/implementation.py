@@ -32,6 +32,7 @@ class Difference:
     is over. ``flat_gradients``: whether the gradients that a device updates are copied into one tensor, as wide; ``bucket``: elements
     of gradients that are copied into one tensor to be reduced. ``widened_gradients``: whether the update makes gradients in fp32 of its
     own. ``second_gradients``: whether the gradient of a weight that a stage has twice is a tensor of its own, the second time.
+    ``runs``: blocks, each with the one that is run in its place: a program that gives the same of the same tensors.
     ``in_place``: whether a gradient is added to one that waits, and both do not make a third one. ``workspace``: bytes that lie beside all
     the time, by the architecture of a device, ``other`` for any other one.
     """
@@ -39,6 +40,7 @@ class Difference:
     name: str
     text: str
     source: str
+    runs: Mapping[str, str] = field(default_factory=dict, hash=False)
     again: tuple[str, ...] = ()
     one_tensor: tuple[str, ...] = ()
     gradients: tuple[str, ...] = ()
@@ -105,6 +107,11 @@ class BlockImplementation:
     def knowing(self, values: Mapping[str, Fraction]) -> BlockImplementation:
         """The same, run with these numbers."""
         return replace(self, known={**self.known, **values})
+
+    @property
+    def runs(self) -> dict[str, str]:
+        """Blocks, each with the one that is run in its place."""
+        return {block: other for one in self.differences for block, other in one.runs.items()}
 
     @property
     def again(self) -> tuple[str, ...]:
@@ -211,6 +218,8 @@ def _mentions(table: Table, made: BlockImplementation) -> Iterator[Mention]:
     yield from (Mention(block=name, place=table.place("describes")) for name in made.describes)
     for one in made.differences:
         yield from (Mention(block=name, place=table.place("difference", one.name, "dummies")) for name in one.dummies)
+        for block, other in one.runs.items():
+            yield from (Mention(block=name, place=table.place("difference", one.name, "runs", block)) for name in (block, other))
         for key in ("again", "one_tensor", "gradients"):
             place = table.place("difference", one.name, key)
             for name in getattr(one, key):

@@ -8,6 +8,7 @@ from placeproof.models.expressions import Amount
 from placeproof.models.family import Family, families
 from placeproof.models.model import Block, Count, Model, Segment, holders, shared_by_segments, turns
 from placeproof.models.presets import load, presets
+from placeproof.models.substitution import substituted
 
 __all__ = [
     "Amount",
@@ -21,5 +22,6 @@ __all__ = [
     "load",
     "presets",
     "shared_by_segments",
+    "substituted",
     "turns",
 ]

@@ -9,6 +9,7 @@ from importlib.resources import files
 import pytest
 from samples import NIGHTLY, sample
 
+from placeproof import implementations
 from placeproof.cost.blocks.tensors import kept
 from placeproof.models.family import families, family
 from placeproof.models.programs import WIRES, block_program, blocks, branch, branch_of, output, rows_reached, weights, without
@@ -55,6 +56,10 @@ KEPT = {
     "moe_scaled": "n route logits gate sent g u s a vg vu vs va",
     "moe_shared": "n route logits z gate sent g u s a out vg vu vs va",
     "moe_sigmoid": "n route logits z gate sent g u s a out",
+    "moe_weighted": "n route gate sent weight g u s a",
+    "moe_weighted_biased": "n route gate sent weight g u s t a",
+    "moe_weighted_shared": "n route logits z gate sent weight g u s a vg vu vs va",
+    "moe_weighted_sigmoid": "n route logits z gate sent weight g u s a",
     "residual": "",
     "rms_norm": "x",
     "rms_norm_after": "branch",
@@ -116,6 +121,26 @@ WRONG = {
         ("* slope(sigmoid, logits)", "* elementwise(sigmoid, logits)"),
         ("over=choices) + contract(dlogits, wr, over=experts)", "over=choices)"),
     ],
+    "moe_weighted": [
+        ("dweight = total(da * s * u, over=expert_ffn)", "dweight = total(da * a, over=expert_ffn)"),
+        ("du = da * weight * s", "du = da * s"),
+        ("gate * (dgate - contract(gate, dgate, over=choices))", "gate * dgate"),
+    ],
+    "moe_weighted_biased": [
+        ("over=expert_ffn) + contract(dout, b2, over=hidden)", "over=expert_ffn)"),
+        ("over=expert_ffn) + weight * b2", "over=expert_ffn) + hot(route) * b2"),
+        ("total(weight * dout, over=tokens)", "total(dout, over=tokens)"),
+    ],
+    "moe_weighted_shared": [
+        ("dweight = total(da * s * u, over=expert_ffn)", "dweight = total(da * s, over=expert_ffn)"),
+        ("dg = da * weight * u", "dg = da * u"),
+        ("dn = routed + contract(dvg, v1, over=shared_ffn)", "dn = routed"),
+    ],
+    "moe_weighted_sigmoid": [
+        ("dgate = contract(hot(route), dweight, over=experts)", "dgate = contract(hot(route), 2 * dweight, over=experts)"),
+        ("a = s * u * weight", "a = s * u"),
+        ("* slope(sigmoid, logits)", "* elementwise(sigmoid, logits)"),
+    ],
     "residual": [("dy, gradient_of=y, by=branch", "x, gradient_of=y, by=branch"), ("dy, gradient_of=y, by=x", "x, gradient_of=y, by=x")],
     "rms_norm": [("2 * bend * x / size", "bend * x / size"), ("dh = dn * gain", "dh = copy(dn)")],
     "rms_norm_after": [("2 * bend * branch / size", "bend * branch / size"), ("dh = dy * gain", "dh = copy(dy)")],
@@ -123,15 +148,21 @@ WRONG = {
 }  # fmt: skip
 
 
+#: Blocks, each with the one that an implementation runs in its place.
+INSTEAD = {block: other for name in implementations.names() for block, other in implementations.find(name).runs.items()}
+
+
 def text(name: str) -> str:
     return (FOLDER / f"{name}.step").read_text(encoding="utf-8")
 
 
 def test_every_block_is_in_these_tests_and_in_a_family() -> None:
-    """A new block needs a row in each of the two tables above, and a family whose stack or option names it, or its branch."""
+    """A new block needs a row in each of the two tables above, and a family whose stack or option names it, or its branch, or an
+    implementation that runs it in the place of another one."""
     assert set(KEPT) ^ set(blocks()) == set(), "KEPT: what is kept of it"
     assert set(WRONG) ^ set(blocks()) == set(), "WRONG: mistakes in its backward that have to be refuted"
-    assert {branch_of(b)[0] for f in families() for b in family(f).programs} ^ set(blocks()) == set(), "placeproof/models/families"
+    named = {branch_of(b)[0] for f in families() for b in family(f).programs} | set(INSTEAD.values())
+    assert named ^ set(blocks()) == set(), "placeproof/models/families"
 
 
 #: Proved at night; by day are fused attention with the same words, and plain attention with each of them.
@@ -143,6 +174,18 @@ def test_every_block_is_proved(name: str) -> None:
     assert read(text(name), source=name) == block_program(name)  # and it is well formed
     judged = judge_tensors(block_program(name))
     assert judged.word == "proved", (judged.about, judged.why)
+
+
+@pytest.mark.parametrize(("block", "instead"), INSTEAD.items())
+def test_a_block_that_is_run_instead_of_another_one_gives_the_same(block: str, instead: str) -> None:
+    """The gradients that the other block claims are those of what this one gives, for all inputs: so the two differ by a constant. And
+    where the last matrices are zero, both are the stream."""
+    lines, others = (text(name).splitlines() for name in (block, instead))
+    own = {line for line in lines if not line.startswith("out = ")}
+    forward = [re.sub(r"\b(a|out)\b", r"\1_instead", line) for line in others[: others.index("returns(y)")] if line not in own]
+    before = lines.index(next(line for line in lines if line.startswith("y = ")))
+    mixed = [*lines[:before], *(line for line in forward if not line.startswith("#")), *lines[before + 1 :]]
+    assert judge_tensors(read("\n".join(mixed))).word == "proved"
 
 
 def gradients(program: Program) -> list[tuple[str, str, str]]:
@@ -305,6 +348,10 @@ REACHED: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
     "moe_scaled": dict.fromkeys(("w1", "w2", "w3"), ("experts", ("choices",))),
     "moe_shared": dict.fromkeys(("w1", "w2", "w3"), ("experts", ("choices",))),
     "moe_sigmoid": dict.fromkeys(("w1", "w2", "w3"), ("experts", ("choices",))),
+    "moe_weighted": dict.fromkeys(("w1", "w2", "w3"), ("experts", ("choices",))),
+    "moe_weighted_biased": dict.fromkeys(("w1", "b1", "w2", "b2", "w3", "b3"), ("experts", ("choices",))),
+    "moe_weighted_shared": dict.fromkeys(("w1", "w2", "w3"), ("experts", ("choices",))),
+    "moe_weighted_sigmoid": dict.fromkeys(("w1", "w2", "w3"), ("experts", ("choices",))),
 }
 
 

@@ -128,10 +128,10 @@ def test_none_but_one_is_said_not_to_fit(predicted: Accuracy) -> None:
 
 
 def test_what_cannot_fit_is_said_not_to() -> None:
-    """A plan that fills its devices with twice the micro-batch."""
+    """A plan that fills its devices with four times the micro-batch."""
     run = run_of(17)
-    doubled = replace(run, settings=tuple("b=2" if text == "b=1" else text for text in run.settings))
-    (one,) = accuracy(replace(named("nvidia"), runs=(doubled,))).predictions
+    larger = replace(run, settings=tuple("b=4" if text == "b=1" else text for text in run.settings))
+    (one,) = accuracy(replace(named("nvidia"), runs=(larger,))).predictions
     assert one.room is not None
     assert one.room.fits is False
 

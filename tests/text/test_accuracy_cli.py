@@ -93,15 +93,15 @@ def test_wrong_names(arguments: list[str], says: str, capsys: pytest.CaptureFixt
 
 
 def test_the_answer_names_differences_and_the_moment(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["derive", "zero1(2) * tp(2) * sp", "--model", "mixtral-8x7b", "--set", "b=1", "--implementation", "megatron-te-2.11"]
+    arguments = ["derive", "zero1(2) * tp(2) * sp", "--model", "gpt-oss-20b", "--set", "b=1", "--implementation", "megatron-te-2.11"]
     assert run(arguments) == 0
     text = capsys.readouterr().out
-    assert "nothing is known of `moe`" in text
+    assert "nothing is known of `attention_flash_sinks`" in text
     assert "measured runs" in text
     assert "in a pass, backward of" in text
     assert run([*arguments, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["implementation"]["name"] == "megatron-te-2.11"
-    assert data["implementation"]["as_their_programs_say"] == ["moe"]
+    assert data["implementation"]["as_their_programs_say"] == ["attention_flash_sinks"]
     assert data["implementation"]["moments"]["the only stage"]["pass"] == "backward"
     assert data["stages"][0]["memory"]["beside"]["value"] > 0

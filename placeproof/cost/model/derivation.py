@@ -32,7 +32,7 @@ from placeproof.cost.model.step import StepCosts
 from placeproof.cost.model.traffic import ParameterShare, Transfer, sent_of_activations, synchronised
 from placeproof.cost.step.host import asked
 from placeproof.implementations import BlockImplementation
-from placeproof.models import Model
+from placeproof.models import Model, substituted
 from placeproof.models.family import GROUPS
 from placeproof.schedules import Profile, Schedule
 from placeproof.semantics.linked import Linked, link
@@ -261,7 +261,7 @@ def derive_model(
     strategy, and for stages that cannot be.
     """
     again = chosen(strategy, recompute)
-    linked = link(model, of_layers(strategy, again), recompute=again, layers=layers)
+    linked = link(model if run_by is None else substituted(model, run_by.runs), of_layers(strategy, again), recompute=again, layers=layers)
     return replace(derive_linked(linked, widths=widths, fp8=fp8, run_by=run_by), model=model, strategy=strategy)
 
 

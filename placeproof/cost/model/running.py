@@ -21,6 +21,7 @@ from placeproof.cost.model.extents import Replay
 from placeproof.cost.model.parts import DeviceSegment, Sizing
 from placeproof.cost.model.stages import Stage
 from placeproof.implementations import BlockImplementation
+from placeproof.models.family import ROUTER, apart
 
 if TYPE_CHECKING:
     import sympy
@@ -214,15 +215,17 @@ def _shapes(
     import sympy
 
     own = {(r.stored.block, r.stored.name): r.elements for r in part.bytes(tuple(w for _, w in part.weights), at)}
+    groups = {(w.block, w.name): group for group, w in part.weights}
     inner = part.plain.products()
     for block in (b for b in part.blocks if b.name in run_by.dummies):
-        weights = {w.name: (w, own[w.block, w.name]) for _, w in part.weights if w.block == block.name}
+        weights = {w.name: (w, own[w.block, w.name]) for group, w in part.weights if w.block == block.name and group != ROUTER}
         for names in products_of_one_value(block.program):
             told = [weights[n] for n in names if n in weights]
             if told:
                 shared = inner.get((told[0][0].number, told[0][0].name), frozenset())
-                columns = sympy.sympify(_size(told[0][0], shared, at))
-                rows = sympy.Add(*(n for _, n in told)) / columns
+                beside = apart(groups[told[0][0].block, told[0][0].name])
+                columns = sympy.sympify(_size(told[0][0], shared - beside, at))
+                rows = sympy.Add(*(n for _, n in told)) / columns / _size(told[0][0], beside, at)
                 yield tuple(sympy.simplify(n.xreplace({symbol(k): sympy.sympify(v) for k, v in values.items()})) for n in (rows, columns))
 
 

@@ -138,7 +138,12 @@ def _of_two(rule: PlanAxis, a: _Side, b: _Side, both: Together) -> tuple[_Side, 
     for home, away in ((a, b), (b, a)):
         assert home.state is not None
         if away.state in rule.moves.get(home.state, ()):
-            stays_away = away.state != both.over and home.layout.stored(away.state)
+            stays_away = away.state != both.over and (home.layout.stored(away.state) or _within(home.layout, away.layout))
             return (home, away) if stays_away or home.state not in away.layout.dims else (away, home)
     order = [_GIVES_WAY.index(s.state) if s.state in _GIVES_WAY else len(_GIVES_WAY) for s in (a, b)]
     return (a, b) if order[0] < order[1] else (b, a)
+
+
+def _within(a: Layout, b: Layout) -> bool:
+    """Whether a value has fewer dimensions than another one, all of which that one has: it is less to send."""
+    return {*a.dims} < {*b.dims}
