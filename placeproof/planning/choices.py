@@ -22,7 +22,9 @@ CHOICES = {
     "tp": "devices of tensor parallelism",
     "cp": "devices of context parallelism",
     "ep": "devices of expert parallelism",
-    "dp": "devices of data parallelism",
+    "dp": "devices of data parallelism, copies of shards among them",
+    "dp_shard": "those of data parallelism that states are sharded over",
+    "dp_replicate": "copies that data parallelism has of these shards",
     "pp": "pipeline stages",
     "b": "sequences of a micro-batch on a device",
     "data": "what data parallelism does: " + ", ".join(DATA),
@@ -53,14 +55,15 @@ class Pins:
         return Pins(**{name: [text for text in getattr(self, name) if f"{option} {text}" in given] for name, option in _OPTIONS.items()})
 
 
-def space_of(model: Model, devices: int, batch: int, pins: Pins) -> Space:
-    """The grid. Raises InputError with everything that is wrong with the pins, and where they leave nothing."""
+def space_of(model: Model, devices: int, batch: int, pins: Pins, joined: Sequence[int] = ()) -> Space:
+    """The grid. ``joined``: how many devices levels of links join: unless sizes of groups that share states are pinned, those that have
+    copies fill one of these. Raises InputError with everything that is wrong with the pins, and where they leave nothing."""
     problems = Problems()
-    every = divisors(devices)
+    sizes = divisors(devices)
     experts = "experts" in {dim for segment in model.segments for block in segment.blocks for t in block.program.tensors for dim in t.dims}
     tried: dict[str, tuple[object, ...]] = {
-        **dict.fromkeys(AXES, every),
-        "ep": every if experts else (1,),
+        **dict.fromkeys(AXES, sizes),
+        "ep": sizes if experts else (1,),
         "b": divisors(batch),
         "data": DATA,
         "sp": (True, False),
@@ -70,7 +73,10 @@ def space_of(model: Model, devices: int, batch: int, pins: Pins) -> Space:
     }
     allowed = _allowed(tried, pins, problems)
     problems.raise_if_any()
-    found = tuple(meshes(devices, {axis: allowed[axis] for axis in AXES}))  # type: ignore[misc]
+    every = meshes(devices, {axis: allowed[axis] for axis in AXES})  # type: ignore[misc]
+    if not any(text.partition("=")[0].strip() in ("dp_shard", "dp_replicate") for text in pins.only):
+        every = (mesh for mesh in every if mesh.dp_replicate == 1 or mesh.tp * mesh.cp * mesh.ep * mesh.dp_shard in joined)
+    found = tuple(every)
     if not found:
         listed = ", ".join(pins.given) or "nothing is pinned"
         problems.add(

@@ -79,7 +79,7 @@ def _fitting(task: Task, asked: Relaxed, known: Derived) -> tuple[Plan, int] | N
 
 
 def _search(task: Task, asked: Relaxed, known: Derived) -> Search:
-    search = Search(task, space_of(task.model, task.devices, task.batch, asked.pins), known)
+    search = Search(task, space_of(task.model, task.devices, task.batch, asked.pins, task.joined), known)
     search.bound()
     return search
 

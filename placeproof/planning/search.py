@@ -19,7 +19,7 @@ from placeproof.planning.arrays import Array
 from placeproof.planning.bounds import StageAmounts, StageKind, bounds, communicators, message_seconds, stage_amounts, stage_kinds
 from placeproof.planning.exact import Plan, worked_out
 from placeproof.planning.objective import OBJECTIVES, Objective
-from placeproof.planning.space import AXES, Flow, Mesh, Option, Point, Space, axes_of, strategy_text
+from placeproof.planning.space import AXES, COPIED, Flow, Mesh, Option, Point, Space, axes_of, strategy_text
 from placeproof.planning.tables import Blocks, GroupTimes, PartAmounts, Points, StateAmounts, States, taken
 from placeproof.planning.task import Task
 from placeproof.schedules import load
@@ -211,11 +211,17 @@ class Search:
             return
         columns = {axis: np.array([getattr(mesh, axis) for mesh, _ in rows], dtype=float) for axis in AXES}
         b = np.array([b for _, b in rows], dtype=float)
-        m = batch / (columns["dp"] * columns["ep"] * b)
+        m = np.array([batch / (mesh.replicas * b) for mesh, b in rows])
         points = Points(**columns, b=b, m=m, vocabulary=self._vocabulary(columns["tp"]))
         sps, attentions, data, flows = space.options_of(axes)
         different = prod(map(len, (sps, attentions, space.recompute, data, flows)))
         self._cut("the same as another point", len(rows) * (space.options - different))
+        if "dp_replicate" in axes:
+            sharded = tuple(word for word in data if word not in COPIED)
+            self._cut("dp_replicate of what is not sharded", len(rows) * different // len(data) * (len(data) - len(sharded)))
+            data = sharded
+        if not data:
+            return
         sums = (m > 1) & (columns["pp"] == 1)  # gradients are added up by a loop of their own
         each = [taken(points, own) for own in (np.flatnonzero(~sums), np.flatnonzero(sums)) if len(own)]
         for sp, attention, recompute, same in product(sps, attentions, space.recompute, each):
@@ -318,7 +324,7 @@ class Search:
             self.pool.append(Bounded(own.seconds[rows], own.peak[rows], rows, points, chosen))
 
     def _blocks_of(self, option: Option, axes: tuple[str, ...]) -> Blocks:
-        inside = tuple(a for a in axes if a not in ("dp", "pp"))  # blocks are the same for all samples, and in every stage
+        inside = tuple(a for a in axes if a in ("tp", "cp", "ep"))  # blocks are the same for all samples, and in every stage
         key = (inside, *option.key)
         if key not in self.known.blocks:
             self.known.blocks[key] = Blocks(self.task, replace(option, data="ddp"), inside)

@@ -8,7 +8,10 @@ from itertools import product
 from math import prod
 
 #: The axes of a mesh from the innermost to the outermost, as :func:`placeproof.cost.model.prices.layout` lays them.
-AXES = ("tp", "cp", "ep", "dp", "pp")
+#: Data parallelism that shards states among some of its devices alone has two axes, in place of `dp`.
+AXES = ("tp", "cp", "ep", "dp", "dp_shard", "dp_replicate", "pp")
+#: Axes whose devices have the same parameters of a block, unless they are sharded.
+SHARING = ("cp", "ep", "dp", "dp_shard")
 #: Kinds of data parallelism that are tried, those of context parallelism's attention, and what is computed again.
 DATA = ("ddp", "zero1", "zero2", "zero3")
 ATTENTION = ("ring", "gather", "ulysses")
@@ -28,12 +31,14 @@ class Mesh:
     cp: int = 1
     ep: int = 1
     dp: int = 1
+    dp_shard: int = 1
+    dp_replicate: int = 1
     pp: int = 1
 
     @property
     def replicas(self) -> int:
         """Devices that have samples of their own."""
-        return self.dp * self.ep
+        return self.dp * self.dp_shard * self.dp_replicate * self.ep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +107,9 @@ def strategy_text(mesh: Mesh | None, option: Option, axes: Sequence[str] = AXES,
 
     parts = [call(option.data, degree("dp"))] if there("dp") else []
     if option.data not in COPIED:
+        parts += [call(option.data, degree("dp_shard"), "dp=dp_shard")] if there("dp_shard") else []
         parts += [f"{option.data}(dp={axis})" for axis in ("cp", "ep") if there(axis)]
+    parts += [call("ddp", degree("dp_replicate"), "dp=dp_replicate")] if there("dp_replicate") else []
     parts += [call("tp", degree("tp"))] if there("tp") else []
     parts += ["sp"] if there("tp") and option.sp else []
     parts += [call("cp", degree("cp"), "" if option.attention == "ring" else f"attention={option.attention}")] if there("cp") else []
@@ -121,11 +128,20 @@ COPIED = ("ddp",)
 
 
 def meshes(devices: int, candidates: Mapping[str, Sequence[int]]) -> Iterator[Mesh]:
-    """Every way to have so many devices, with degrees among the candidates of each axis; data parallelism has what is left."""
+    """Every way to have so many devices, with degrees among the candidates of each axis; data parallelism has what is left. ``dp``: of both
+    of its axes together; ``dp_shard``, where it has one: that. Where nothing is sharded, there are no copies of shards."""
     for tp, cp, ep, pp in product(*(candidates[axis] for axis in ("tp", "cp", "ep", "pp"))):
         dp, rest = divmod(devices, tp * cp * ep * pp)
-        if not rest and dp in candidates["dp"]:
-            yield Mesh(tp=tp, cp=cp, ep=ep, dp=dp, pp=pp)
+        if rest or dp not in candidates["dp"]:
+            continue
+        for shard in candidates["dp_shard"]:
+            copies, rest = divmod(dp, shard)
+            if rest or copies not in candidates["dp_replicate"]:
+                continue
+            if copies == 1:
+                yield Mesh(tp=tp, cp=cp, ep=ep, dp=dp, pp=pp)
+            elif shard * cp * ep > 1:
+                yield Mesh(tp=tp, cp=cp, ep=ep, dp_shard=shard, dp_replicate=copies, pp=pp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +179,7 @@ class Space:
         return (
             self.sp if "tp" in axes else (False,),
             self.attention if "cp" in axes else ("ring",),
-            self.data if {"cp", "ep", "dp"} & {*axes} else self.data[:1],
+            self.data if {*SHARING} & {*axes} else self.data[:1],
             self.flows if "pp" in axes else (Flow(schedule="1f1b"),),
         )
 

@@ -45,6 +45,8 @@ class Points:
     cp: Array
     ep: Array
     dp: Array
+    dp_shard: Array
+    dp_replicate: Array
     pp: Array
     b: Array
     m: Array

@@ -45,6 +45,11 @@ class Task:
         """What steps are timed with."""
         return rates_on(self.cluster, self.values, fp8=self.fp8)
 
+    @property
+    def joined(self) -> tuple[int, ...]:
+        """How many devices each level of links joins, where that is limited."""
+        return tuple(level.joins for level in self.cluster.levels if level.joins is not None)
+
     def room(self, communicators: int) -> Fraction:
         """Bytes that tensors may take on a device whose process has so many communicators: what is usual fits then."""
         device = self.cluster.device

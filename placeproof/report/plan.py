@@ -12,7 +12,7 @@ from placeproof.cost.model.time import OVERLAP
 from placeproof.planning.exact import Placed, Plan
 from placeproof.planning.reasons import Beside, Reason, terms
 from placeproof.planning.search import Outcome
-from placeproof.planning.space import AXES, Space
+from placeproof.planning.space import AXES, SHARING, Space
 from placeproof.planning.task import Task
 from placeproof.report.document import Document, Lines, Notes, Section, Table, section
 from placeproof.report.units import giga, percent, seconds_text
@@ -132,7 +132,7 @@ def _table(task: Task, outcome: Outcome) -> Section:
         rows.append(
             (
                 str(number),
-                option.data if point.mesh.dp * point.mesh.cp * point.mesh.ep > 1 else "",
+                option.data if any(getattr(point.mesh, axis) > 1 for axis in SHARING) else "",
                 *(str(getattr(point.mesh, axis)) for axis in axes),
                 str(point.b),
                 str(point.m),

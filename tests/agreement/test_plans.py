@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 from typing import Any
 
@@ -22,7 +23,7 @@ SMALL = 2
 
 
 @cache
-def truth(seed: int) -> tuple[dict[Key, Alone], int]:
+def truth(seed: int) -> tuple[dict[Key, Alone], Counter[str]]:
     return tried(instance(seed))
 
 

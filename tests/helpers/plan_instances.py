@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from math import prod
 from random import Random
 from typing import TypeVar
 
-from plan_oracle import Instance, key_of, points
+from plan_oracle import Instance, Key, key_of, points
 
 from placeproof.clusters import Cluster, find
 from placeproof.clusters.cluster import Device, Level, Reached
@@ -68,7 +69,7 @@ def instance(seed: int) -> Instance:
         cluster=cluster,
         devices=devices,
         batch=batch,
-        space=_space(draw, devices, batch),
+        space=_more(Random(-seed - 1), devices, batch, _space(draw, devices, batch)),
         settings=settings,
         precision=precision,
         eta=eta,
@@ -154,9 +155,21 @@ def _levels(draw: Random, peak: Fraction) -> tuple[Level, ...]:
 
 def all_meshes(devices: int) -> list[Mesh]:
     """Every way to have so many devices."""
+    return _plain(devices) + _copied(devices)
+
+
+def _plain(devices: int) -> list[Mesh]:
+    """Without copies of shards."""
     sizes = [n for n in range(1, devices + 1) if devices % n == 0]
     every = (each for each in product(sizes, repeat=5) if prod(each) == devices)
     return [Mesh(tp=tp, cp=cp, ep=ep, dp=dp, pp=pp) for tp, cp, ep, dp, pp in every]
+
+
+def _copied(devices: int) -> list[Mesh]:
+    """With copies of what other devices have sharded."""
+    sizes = [n for n in range(1, devices + 1) if devices % n == 0]
+    every = (each for each in product(sizes, repeat=6) if prod(each) == devices and each[4] > 1)
+    return [Mesh(tp=tp, cp=cp, ep=ep, dp_shard=s, dp_replicate=r, pp=pp) for tp, cp, ep, s, r, pp in every if s * cp * ep > 1]
 
 
 def _space(draw: Random, devices: int, batch: int) -> Space:
@@ -165,7 +178,7 @@ def _space(draw: Random, devices: int, batch: int) -> Space:
     def some(every: tuple[T, ...], most: int) -> tuple[T, ...]:
         return tuple(draw.sample(every, draw.randint(1, min(most, len(every)))))
 
-    every = all_meshes(devices)
+    every = _plain(devices)
     without = [mesh for mesh in every if mesh.ep == 1]
     while True:
         pool = every if draw.random() < 0.5 else without
@@ -178,6 +191,20 @@ def _space(draw: Random, devices: int, batch: int) -> Space:
             recompute=some(("none", "selective", "full", "norms", "selective+mlp"), 2),
             flows=some(FLOWS, 3),
         )
-        keys = {key_of(mesh, option, b, batch) for mesh, b, option in points(space)} - {None}
+        keys = _keys(space, batch)
         if 0 < len(keys) <= MOST and (len(keys) > 3 or draw.random() < 0.2):
             return space
+
+
+def _keys(space: Space, batch: int) -> set[Key]:
+    """The points that are derived."""
+    found = {key_of(mesh, option, b, batch) for mesh, b, option in points(space)}
+    return {key for key in found if isinstance(key, Key)}
+
+
+def _more(draw: Random, devices: int, batch: int, space: Space) -> Space:
+    """The same, or some meshes more that have copies of shards."""
+    copied = _copied(devices)
+    more = tuple(draw.sample(copied, min(len(copied), draw.randint(1, 2)))) if draw.random() < 0.4 else ()
+    larger = replace(space, meshes=space.meshes + more)
+    return larger if len(_keys(larger, batch)) <= MOST else space

@@ -6,6 +6,7 @@ whether it fits is what `process_memory` says.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -31,6 +32,10 @@ from placeproof.strategies import parse_strategy
 
 #: How far a bound in floating-point numbers may be off.
 ROUNDING = 1e-9
+
+
+#: Rules that cut a point without deriving it.
+UNEVEN, UNSHARDED = "batch % (dp * b)", "dp_replicate of what is not sharded"
 
 
 class Key(NamedTuple):
@@ -118,18 +123,18 @@ def _beyond(step: StepTime, shown: ProcessMemory) -> Fraction:
     return (shown.usual - shown.capacity) * shown.tensors / (shown.usual - shown.libraries.most)
 
 
-def tried(asked: Instance) -> tuple[dict[Key, Alone], int]:
-    """Every point of the grid by itself, and how many cannot be since the batch is not shared out evenly."""
+def tried(asked: Instance) -> tuple[dict[Key, Alone], Counter[str]]:
+    """Every point of the grid by itself, and how many are cut by which rule."""
     found: dict[Key, Alone] = {}
     known: dict[tuple[str, str], ModelDerivation] = {}
-    uneven = 0
+    cut: Counter[str] = Counter()
     for mesh, b, option in points(asked.space):
         key = key_of(mesh, option, b, asked.batch)
-        if key is None:
-            uneven += 1
+        if isinstance(key, str):
+            cut[key] += 1
         elif key not in found:
             found[key] = alone(asked, key, known)
-    return found, uneven
+    return found, cut
 
 
 def points(space: Space) -> Iterator[tuple[Mesh, int, Option]]:
@@ -139,11 +144,13 @@ def points(space: Space) -> Iterator[tuple[Mesh, int, Option]]:
         yield mesh, b, Option(data=data, sp=sp, attention=attention, recompute=recompute, flow=flow)
 
 
-def key_of(mesh: Mesh, option: Option, b: int, batch: int) -> Key | None:
-    """The point; None where the batch has no whole number of micro-batches."""
-    samples = mesh.dp * mesh.ep
+def key_of(mesh: Mesh, option: Option, b: int, batch: int) -> Key | str:
+    """The point, or the rule that it breaks."""
+    samples = mesh.dp * mesh.dp_shard * mesh.dp_replicate * mesh.ep
     if batch % (samples * b):
-        return None
+        return UNEVEN
+    if option.data == "ddp" and mesh.dp_replicate > 1:
+        return UNSHARDED
     m = batch // (samples * b)
     return Key(strategy=written(mesh, option, m), recompute=option.recompute, b=b, m=m)
 
@@ -151,6 +158,10 @@ def key_of(mesh: Mesh, option: Option, b: int, batch: int) -> Key | None:
 def written(mesh: Mesh, option: Option, m: int) -> str:
     """The strategy, as a user would write it."""
     data, flow, words = option.data, option.flow, []
+    if mesh.dp_replicate > 1:
+        words.append(f"ddp({mesh.dp_replicate}, dp=dp_replicate)")
+    if mesh.dp_shard > 1:
+        words.append(f"{data}({mesh.dp_shard}, dp=dp_shard)")
     for axis, degree in (("dp", mesh.dp), ("cp", mesh.cp), ("ep", mesh.ep)):
         if degree > 1 and axis == "dp":
             words.append(f"{data}({degree})")
@@ -206,9 +217,9 @@ class Watched(Search):
         )
         chosen = Option(data=option.data, sp=option.sp, attention=option.attention, recompute=option.recompute, flow=flow)
         for row in rows:
-            mesh = Mesh(**{axis: int(getattr(table, axis)[row]) for axis in ("tp", "cp", "ep", "dp", "pp")})
+            mesh = Mesh(**{axis: int(getattr(table, axis)[row]) for axis in ("tp", "cp", "ep", "dp", "dp_shard", "dp_replicate", "pp")})
             key = key_of(mesh, chosen, int(table.b[row]), self.task.batch)
-            assert key is not None
+            assert isinstance(key, Key)
             assert key.m == table.m[row]
             if key in self.bounded:
                 self.repeated.append(key)
@@ -233,7 +244,7 @@ def compared(asked: Instance, count: int) -> Compared:
     return held_against(asked, count, *tried(asked))
 
 
-def held_against(asked: Instance, count: int, truth: dict[Key, Alone], uneven: int) -> Compared:
+def held_against(asked: Instance, count: int, truth: dict[Key, Alone], cut: Counter[str]) -> Compared:
     """The same where all was tried."""
     result = Compared(points=asked.space.size, derived=len(truth), fit=sum(one.fits for one in truth.values()))
     search = Watched(asked.task, asked.space)
@@ -241,11 +252,11 @@ def held_against(asked: Instance, count: int, truth: dict[Key, Alone], uneven: i
     for name, value in VALUES.items():
         own = outcome if name == "time" else Search(asked.task, asked.space, search.known).run(count, objective=OBJECTIVES[name])
         result.why += [f"{name}: {why}" for why in _optimum(own, truth, count, value)]
-        result.why += [] if name == "time" else _counts(own, asked.space.size, len(truth), uneven)
+        result.why += [] if name == "time" else _counts(own, asked.space.size, len(truth), cut)
     again = Search(asked.task, asked.space, search.known)
     again.bound()
     result.why += _unbeaten(frontier(again), truth, sum(len(one.rows) for one in again.pool))
-    result.why += _counts(outcome, asked.space.size, len(truth), uneven)
+    result.why += _counts(outcome, asked.space.size, len(truth), cut)
     result.why += [f"bounded twice: {key}" for key in search.repeated]
     result.why += _all_bounds(truth, search.bounded, ROUNDING * float(asked.cluster.device.capacity))
     result.why += [f"not of the grid: {key}" for key in search.bounded.keys() - truth.keys()]
@@ -303,14 +314,15 @@ def _of_plan(plan: Plan) -> Key:
     return Key(written(point.mesh, point.option, point.m), point.option.recompute, point.b, point.m)
 
 
-def _counts(outcome: Outcome, size: int, each: int, uneven: int) -> Iterator[str]:
+def _counts(outcome: Outcome, size: int, each: int, cut: Counter[str]) -> Iterator[str]:
     total = sum(outcome.cut.values()) + outcome.bounded + len(outcome.plans)
     if total != size:
         yield f"{total} of {size} points are accounted for: {outcome}"
-    if outcome.cut.get("batch % (dp * b)", 0) != uneven:
-        yield f"of {uneven} points the batch is not shared out evenly: {outcome.cut}"
-    if outcome.cut.get("the same as another point", 0) < size - uneven - each:
-        yield f"at least {size - uneven - each} points are the same as another: {outcome.cut}"
+    if outcome.cut.get(UNEVEN, 0) != cut[UNEVEN]:
+        yield f"of {cut[UNEVEN]} points the batch is not shared out evenly: {outcome.cut}"
+    same = size - cut.total() - each
+    if outcome.cut.get("the same as another point", 0) + outcome.cut.get(UNSHARDED, 0) < same + cut[UNSHARDED]:
+        yield f"at least {same} points are the same as another, and of {cut[UNSHARDED]} nothing is sharded: {outcome.cut}"
 
 
 def _all_bounds(truth: dict[Key, Alone], bounded: dict[Key, Bounded], least: float) -> Iterator[str]:
