@@ -14,6 +14,8 @@ from jsonschema import Draft202012Validator, ValidationError
 import placeproof
 from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
+from placeproof.models import load
+from placeproof.planning.choices import Pins, space_of
 from placeproof.planning.objective import OBJECTIVES
 from placeproof.planning.search import Queue, Search
 from placeproof.planning.tables import _distinct
@@ -81,6 +83,28 @@ def test_pins_hold(capsys: pytest.CaptureFixture[str]) -> None:
         assert "schedule=interleaved, chunks=2" in plan["strategy"]
         assert " sp " not in plan["strategy"]
         assert plan["recompute"] == "full"
+
+
+def test_copies_of_shards_fill_a_level_of_links_or_are_pinned(capsys: pytest.CaptureFixture[str]) -> None:
+    def copied(pins: Pins, joined: tuple[int, ...] = (8,)) -> set[tuple[int, ...]]:
+        space = space_of(load("llama3-8b"), 32, 64, pins, joined)
+        return {(m.tp * m.cp * m.ep, m.dp_shard, m.dp_replicate, m.pp) for m in space.meshes if m.dp_replicate > 1}
+
+    assert copied(Pins(only=["tp=1", "cp=1"])) == {(1, 8, 4, 1), (1, 8, 2, 2)}
+    assert copied(Pins(only=["tp=1", "pp=1"])) == {(1, 8, 4, 1), (2, 4, 4, 1), (4, 2, 4, 1), (8, 1, 4, 1)}
+    assert copied(Pins(only=["tp=1", "cp=1"]), ()) == set()
+    assert copied(Pins(forbid=["dp_replicate"])) == set()
+    assert copied(Pins(only=["dp_shard=2", "dp=8", "cp=1"])) == {(4, 2, 4, 1), (2, 2, 4, 2), (1, 2, 4, 4)}
+    assert copied(Pins(only=["dp_replicate=16", "dp_shard=1"])) == {(2, 1, 16, 1)}
+
+    data = answered(["--devices", "4", "--only", "dp_shard=2", "--only", "dp=4", "--reserve", "1GB", *PINS], capsys)
+    assert data["cut"]["dp_replicate of what is not sharded"] == 3 * 2  # sizes of a micro-batch, recomputations
+    for plan in data["plans"]:
+        assert plan["degrees"]["dp_shard"] * plan["degrees"]["dp_replicate"] == 4
+        assert "(2, dp=dp_shard) * ddp(2, dp=dp_replicate)" in plan["strategy"]
+        derived = placeproof.model(plan["strategy"], "llama3-8b", recompute=plan["recompute"], b=plan["b"], m=plan["m"])
+        assert float(derived.time("dgx-h100").seconds) == plan["seconds"]
+        assert plan["verdict"] == "proved"
 
 
 def test_where_nothing_fits_the_nearest_point_is_told(capsys: pytest.CaptureFixture[str]) -> None:
