@@ -59,11 +59,11 @@ def space_of(model: Model, devices: int, batch: int, pins: Pins, joined: Sequenc
     """The grid. ``joined``: how many devices levels of links join: unless sizes of groups that share states are pinned, those that have
     copies fill one of these. Raises InputError with everything that is wrong with the pins, and where they leave nothing."""
     problems = Problems()
-    sizes = divisors(devices)
+    degrees = divisors(devices)
     experts = "experts" in {dim for segment in model.segments for block in segment.blocks for t in block.program.tensors for dim in t.dims}
     tried: dict[str, tuple[object, ...]] = {
-        **dict.fromkeys(AXES, sizes),
-        "ep": sizes if experts else (1,),
+        **dict.fromkeys(AXES, degrees),
+        "ep": degrees if experts else (1,),
         "b": divisors(batch),
         "data": DATA,
         "sp": (True, False),
