@@ -139,7 +139,7 @@ def plan(task: Task, pins: Pins, count: int, why: Sequence[str] = (), known: Der
     :class:`placeproof.planning.search.Search`. Raises InputError."""
     if not 1 <= count <= 100:
         refuse("PP202", f"{count} plans cannot be listed", help="from 1 to 100")
-    space = space_of(task.model, task.devices, task.batch, pins, task.joined)
+    space = space_of(task.model, task.devices, task.batch, pins, task.joined, fp8=task.fp8)
     search = Search(task, space, known)
     verdicts: dict[str, str] = {}
 

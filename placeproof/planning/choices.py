@@ -31,6 +31,7 @@ CHOICES = {
     "sp": "sequence parallelism beside tensor parallelism: yes, no",
     "attention": "how context parallelism attends: " + ", ".join(ATTENTION),
     "recompute": "what backward computes again: none, selective, full, ...",
+    "fp8": "whether products with layers' matrices are in fp8: yes, no",
     "schedule": "of a pipeline: " + ", ".join(SCHEDULES) + ", ...; `interleaved:4` has four runs of layers on each device",
 }
 _NUMBERS = (*AXES, "b")
@@ -55,9 +56,12 @@ class Pins:
         return Pins(**{name: [text for text in getattr(self, name) if f"{option} {text}" in given] for name, option in _OPTIONS.items()})
 
 
-def space_of(model: Model, devices: int, batch: int, pins: Pins, joined: Sequence[int] = ()) -> Space:
+def space_of(model: Model, devices: int, batch: int, pins: Pins, joined: Sequence[int] = (), *, fp8: bool = False) -> Space:
     """The grid. ``joined``: how many devices levels of links join: unless sizes of groups that share states are pinned, those that have
-    copies fill one of these. Raises InputError with everything that is wrong with the pins, and where they leave nothing."""
+    copies fill one of these. ``fp8``: unless that is pinned.
+
+    Raises InputError with everything that is wrong with the pins, and where they leave nothing.
+    """
     problems = Problems()
     degrees = divisors(devices)
     experts = "experts" in {dim for segment in model.segments for block in segment.blocks for t in block.program.tensors for dim in t.dims}
@@ -69,8 +73,11 @@ def space_of(model: Model, devices: int, batch: int, pins: Pins, joined: Sequenc
         "sp": (True, False),
         "attention": ATTENTION,
         "recompute": AGAIN,
+        "fp8": (fp8,),
         "schedule": tuple(flow for name in SCHEDULES for flow in _flows(name)),
     }
+    if fp8 and (pinned := [text for text in pins.given if re.search(r" fp8\b", text)]):
+        problems.add("PP104", f"`--fp8` and `{pinned[0]}` say the same thing twice, or two things", help="the pin alone: `--only fp8=yes`")
     allowed = _allowed(tried, pins, problems)
     problems.raise_if_any()
     every = meshes(devices, {axis: allowed[axis] for axis in AXES})  # type: ignore[misc]
@@ -94,6 +101,7 @@ def space_of(model: Model, devices: int, batch: int, pins: Pins, joined: Sequenc
         sp=allowed["sp"],  # type: ignore[arg-type]
         attention=allowed["attention"],  # type: ignore[arg-type]
         recompute=allowed["recompute"],  # type: ignore[arg-type]
+        fp8=allowed["fp8"],  # type: ignore[arg-type]
         flows=allowed["schedule"],  # type: ignore[arg-type]
     )
 
@@ -163,13 +171,14 @@ def _values(text: str, option: str, problems: Problems, *, alone: bool = False) 
 
 
 def _example(name: str) -> str:
-    return {"data": "zero1", "sp": "yes", "attention": "ring", "recompute": "none,full", "schedule": "1f1b"}.get(name, "1,8")
+    words = {"data": "zero1", "sp": "yes", "attention": "ring", "recompute": "none,full", "fp8": "yes,no", "schedule": "1f1b"}
+    return words.get(name, "1,8")
 
 
 def _value(name: str, text: str) -> list[object] | None:
     if name in _NUMBERS:
         return [int(text)] if re.fullmatch(r"[1-9][0-9]{0,6}", text) else None
-    if name == "sp":
+    if name in ("sp", "fp8"):
         return [text == "yes"] if text in ("yes", "no") else None
     if name == "recompute":
         return _words(text)

@@ -39,6 +39,11 @@ class Placed:
         return self.step.seconds
 
     @property
+    def fp8(self) -> bool:
+        """Whether products with layers' matrices are in fp8."""
+        return self.step.d.at.fp8
+
+    @property
     def devices(self) -> int:
         """All of them."""
         return self.step.devices

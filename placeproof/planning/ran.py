@@ -78,7 +78,7 @@ def _texts(space: Space, degrees: dict[str, int | None], flow: Flow) -> list[str
     """Strategies of the grid's options on the mesh of these degrees."""
     meshes = [mesh for mesh in space.meshes if all(getattr(mesh, axis) == degrees.get(axis, 1) for axis in AXES)]
     options = [
-        Option(data=data, sp=sp, attention=attention, recompute="none", flow=flow)
+        Option(data=data, sp=sp, attention=attention, recompute="none", fp8=False, flow=flow)
         for data, sp, attention in product(space.data, space.sp, space.attention)
     ]
     return [strategy_text(mesh, option, accumulate=mesh.pp == 1) for mesh in meshes for option in options]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import product
 from math import prod
 
 from placeproof.core.diagnostics import InputError, refuse
@@ -79,7 +80,7 @@ def _fitting(task: Task, asked: Relaxed, known: Derived) -> tuple[Plan, int] | N
 
 
 def _search(task: Task, asked: Relaxed, known: Derived) -> Search:
-    search = Search(task, space_of(task.model, task.devices, task.batch, asked.pins, task.joined), known)
+    search = Search(task, space_of(task.model, task.devices, task.batch, asked.pins, task.joined, fp8=task.fp8), known)
     search.bound()
     return search
 
@@ -110,10 +111,10 @@ def beside(task: Task, space: Space, text: str) -> Beside:
     replicas = prod(degrees[axis.name] for axis in strategy.axes if axis.splits.batch)
     every: list[Placed] = []
     because: list[str] = []
-    for recompute in space.recompute:
+    for recompute, fp8 in product(space.recompute, space.fp8):
         for b in divisors(task.batch // replicas) if task.batch % replicas == 0 else ():
             try:
-                every.append(worked_out(task, text, recompute=recompute, b=b, m=task.batch // replicas // b))
+                every.append(worked_out(task.narrow(fp8), text, recompute=recompute, b=b, m=task.batch // replicas // b))
             except InputError as error:
                 because += [d.message for d in error.diagnostics]
     if task.batch % replicas:

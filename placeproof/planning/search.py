@@ -103,9 +103,9 @@ class Outcome:
 class Derived:
     """What was derived for some options and axes, whatever the number of devices and the batch."""
 
-    segments: dict[tuple[tuple[bool, str, str], tuple[bool, ...]], tuple[DeviceSegment, ...]] = field(default_factory=dict)
-    blocks: dict[tuple[tuple[str, ...], bool, str, str], Blocks] = field(default_factory=dict)
-    states: dict[tuple[tuple[str, ...], str, bool, tuple[int, Flow] | None, bool], States] = field(default_factory=dict)
+    segments: dict[tuple[tuple[bool, str, str, bool], tuple[bool, ...]], tuple[DeviceSegment, ...]] = field(default_factory=dict)
+    blocks: dict[tuple[tuple[str, ...], bool, str, str, bool], Blocks] = field(default_factory=dict)
+    states: dict[tuple[tuple[str, ...], str, bool, bool, tuple[int, Flow] | None, bool], States] = field(default_factory=dict)
 
 
 class Search:
@@ -113,6 +113,7 @@ class Search:
 
     def __init__(self, task: Task, space: Space, known: Derived | None = None) -> None:
         self.task, self.space = task, space
+        self._tasks = {fp8: task.narrow(fp8) for fp8 in space.fp8}
         self.known = known or Derived()
         self.cut: dict[str, int] = {}
         self.pool: list[Bounded] = []
@@ -157,7 +158,7 @@ class Search:
         """A point worked out; points with the same blocks on the same axes have the same segments."""
         key = (point.option.key, tuple(getattr(point.mesh, axis) > 1 for axis in AXES))
         known, words = self.known.segments.get(key), point.option.recompute
-        placed = worked_out(self.task, point.expression, recompute=words, b=point.b, m=point.m, segments=known)
+        placed = worked_out(self._tasks[point.option.fp8], point.expression, recompute=words, b=point.b, m=point.m, segments=known)
         plan = Plan(**{f.name: getattr(placed, f.name) for f in fields(placed)}, point=point)
         self.known.segments[key] = plan.step.d.parts
         return plan
@@ -214,7 +215,7 @@ class Search:
         m = np.array([batch / (mesh.replicas * b) for mesh, b in rows])
         points = Points(**columns, b=b, m=m, vocabulary=self._vocabulary(columns["tp"]))
         sps, attentions, data, flows = space.options_of(axes)
-        different = prod(map(len, (sps, attentions, space.recompute, data, flows)))
+        different = prod(map(len, (sps, attentions, space.recompute, space.fp8, data, flows)))
         self._cut("the same as another point", len(rows) * (space.options - different))
         if "dp_replicate" in axes:
             sharded = tuple(word for word in data if word not in COPIED)
@@ -224,8 +225,8 @@ class Search:
             return
         sums = (m > 1) & (columns["pp"] == 1)  # gradients are added up by a loop of their own
         each = [taken(points, own) for own in (np.flatnonzero(~sums), np.flatnonzero(sums)) if len(own)]
-        for sp, attention, recompute, same in product(sps, attentions, space.recompute, each):
-            option = Option(data=data[0], sp=sp, attention=attention, recompute=recompute, flow=flows[0])
+        for sp, attention, recompute, fp8, same in product(sps, attentions, space.recompute, space.fp8, each):
+            option = Option(data=data[0], sp=sp, attention=attention, recompute=recompute, fp8=fp8, flow=flows[0])
             self._of_blocks(axes, option, same, data, flows)
 
     def _vocabulary(self, tp: Array) -> Array:
@@ -258,7 +259,7 @@ class Search:
         if not len(kept):
             return
         points = taken(points, kept)
-        parts = blocks.amounts(points, GroupTimes(self.task, points))
+        parts = blocks.amounts(points, GroupTimes(blocks.task, points))
         together = [flows] if self.alike else [(flow,) for flow in flows]  # which layers a device has, if they differ, depends on its runs
         for word, own in product(data, together):
             self._of_states(axes, replace(option, data=word, flow=own[0]), blocks, points, parts, own)
@@ -285,11 +286,11 @@ class Search:
             self._cut(f"refused: {error.diagnostics[0].message}", len(points) * len(flows))
             return
         kinds, piped = stage_kinds(states, points), "pp" in axes
-        groups = GroupTimes(self.task, points)
+        groups = GroupTimes(states.task, points)
         held = [states.amounts(kind.number, points, groups) for kind in kinds]
         repeated = frozenset(part.name for part in blocks.segments if part.repeats)
         amounts = [stage_amounts(kind, parts, repeated) for kind in kinds]
-        send = message_seconds(states, self.task, points, groups)
+        send = message_seconds(states, states.task, points, groups)
         rooms = [float(self.task.room(communicators(axes, kind, parts, of_states))) for kind, of_states in zip(kinds, held, strict=True)]
         layers = sum(n * (kind.last - kind.first + 1) for kind in kinds for name, n in kind.times.items() if name in repeated)
         for flow in flows:
@@ -310,7 +311,7 @@ class Search:
         self, option: Option, flow: Flow, kinds: tuple[StageKind, ...], amounts: list[StageAmounts], held: list[StateAmounts],
         points: Points, send: Array, rooms: list[float], rows: Array, *, piped: bool,
     ) -> None:  # fmt: skip
-        own = bounds(self.task, flow, kinds, amounts, held, points, send, rooms, piped=piped, alike=self.alike)
+        own = bounds(self._tasks[option.fp8], flow, kinds, amounts, held, points, send, rooms, piped=piped, alike=self.alike)
         fits = own.beyond[rows] <= ROUNDING * float(self.task.cluster.device.capacity)
         self._cut("does not fit", int(np.count_nonzero(~fits)))
         chosen = replace(option, flow=flow)
@@ -327,17 +328,17 @@ class Search:
         inside = tuple(a for a in axes if a in ("tp", "cp", "ep"))  # blocks are the same for all samples, and in every stage
         key = (inside, *option.key)
         if key not in self.known.blocks:
-            self.known.blocks[key] = Blocks(self.task, replace(option, data="ddp"), inside)
+            self.known.blocks[key] = Blocks(self._tasks[option.fp8], replace(option, data="ddp"), inside)
         return self.known.blocks[key]
 
     def _derived(self, axes: tuple[str, ...], option: Option, blocks: Blocks, stages: int, *, sums: bool) -> States:
         """``stages``: of all of them, where layers differ; ``sums``: whether gradients are added up by a loop of their own."""
         several = stages > 1 and not self.alike
-        key = (axes, option.data, option.sp, (stages, option.flow) if several else None, sums)
+        key = (axes, option.data, option.sp, option.fp8, (stages, option.flow) if several else None, sums)
         if key not in self.known.states:
             of_any = replace(option, attention="ring", flow=option.flow if several else Flow(schedule="1f1b"))
             text = strategy_text(None, of_any, axes, accumulate=sums)
-            self.known.states[key] = States(self.task, text, blocks, stages if several else None)
+            self.known.states[key] = States(blocks.task, text, blocks, stages if several else None)
         return self.known.states[key]
 
 

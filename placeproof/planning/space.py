@@ -57,18 +57,20 @@ class Flow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
     """What is chosen besides degrees. ``data``: the strategy of axes whose devices have the same parameters; ``sp``: sequence parallelism
-    beside tensor parallelism; ``attention``: of context parallelism; ``recompute``: what backward computes again."""
+    beside tensor parallelism; ``attention``: of context parallelism; ``recompute``: what backward computes again; ``fp8``: whether products
+    with layers' matrices are in fp8."""
 
     data: str
     sp: bool
     attention: str
     recompute: str
     flow: Flow
+    fp8: bool
 
     @property
-    def key(self) -> tuple[bool, str, str]:
+    def key(self) -> tuple[bool, str, str, bool]:
         """What of it blocks depend on."""
-        return self.sp, self.attention, self.recompute
+        return self.sp, self.attention, self.recompute, self.fp8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,12 +156,13 @@ class Space:
     sp: tuple[bool, ...] = (True, False)
     attention: tuple[str, ...] = ATTENTION
     recompute: tuple[str, ...] = AGAIN
+    fp8: tuple[bool, ...] = (False,)
     flows: tuple[Flow, ...] = (Flow(schedule="1f1b"),)
 
     @property
     def options(self) -> int:
         """Of each mesh and b."""
-        return prod(map(len, (self.data, self.sp, self.attention, self.recompute, self.flows)))
+        return prod(map(len, (self.data, self.sp, self.attention, self.recompute, self.fp8, self.flows)))
 
     @property
     def size(self) -> int:

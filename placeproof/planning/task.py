@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -49,6 +49,12 @@ class Task:
     def joined(self) -> tuple[int, ...]:
         """How many devices each level of links joins, where that is limited."""
         return tuple(level.joins for level in self.cluster.levels if level.joins is not None)
+
+    def narrow(self, fp8: bool) -> Task:
+        """The same with products in fp8, or without. Raises InputError where the cluster does not say how fast they are."""
+        asked = self if fp8 == self.fp8 else replace(self, fp8=fp8)
+        _ = asked.rates
+        return asked
 
     def room(self, communicators: int) -> Fraction:
         """Bytes that tensors may take on a device whose process has so many communicators: what is usual fits then."""

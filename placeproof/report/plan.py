@@ -75,7 +75,12 @@ def _least(outcome: Outcome) -> Iterator[str]:
 
 def in_words(plan: Placed) -> str:
     """All that was chosen."""
-    return f"{plan.expression}, b = {plan.b}, m = {plan.m}, recompute {plan.recompute}"
+    return f"{plan.expression}, {numbers_of(plan)}"
+
+
+def numbers_of(plan: Placed) -> str:
+    """What was chosen besides the strategy."""
+    return f"b = {plan.b}, m = {plan.m}, recompute {plan.recompute}" + (", fp8" if plan.fp8 else "")
 
 
 def _instead(reason: Reason) -> str:
@@ -93,7 +98,7 @@ def _beside(found: Found, one: Beside) -> Section:
     plan, title = one.plan, f"why not {one.strategy}"
     if plan is None:
         return section(title, Lines(["it cannot be:"]), Notes(one.because, items=True))
-    told = [f"at its best: b = {plan.b}, m = {plan.m}, recompute {plan.recompute}: {seconds_text(plan.seconds)}"]
+    told = [f"at its best: {numbers_of(plan)}: {seconds_text(plan.seconds)}"]
     told.append(f"tensors take {giga(plan.peak)} of {giga(plan.room)} GB" + ("" if plan.fits else ": it does not fit"))
     if not found.outcome.plans:
         return section(title, Lines(told))
@@ -126,6 +131,7 @@ def _speed(task: Task, plan: Placed) -> Fraction:
 def _table(task: Task, outcome: Outcome) -> Section:
     first = outcome.plans[0].seconds
     axes = [axis for axis in AXES if any(getattr(plan.point.mesh, axis) > 1 for plan in outcome.plans)]
+    several = len({plan.fp8 for plan in outcome.plans}) > 1
     rows = []
     for number, plan in enumerate(outcome.plans, 1):
         point, option = plan.point, plan.point.option
@@ -137,6 +143,7 @@ def _table(task: Task, outcome: Outcome) -> Section:
                 str(point.b),
                 str(point.m),
                 option.recompute,
+                *([{True: "yes", False: "no"}[plan.fp8]] if several else []),
                 seconds_text(plan.seconds),
                 percent(plan.seconds / first - 1) if number > 1 else "",
                 f"{float(100 * plan.step.utilisation[0]):.1f}",
@@ -144,7 +151,7 @@ def _table(task: Task, outcome: Outcome) -> Section:
                 {True: "yes", False: "no", None: "?"}[fits(plan)],
             )
         )
-    head = ("", "data", *axes, "b", "m", "recompute", "step", "more", "MFU %", "GB", "fits")
+    head = ("", "data", *axes, "b", "m", "recompute", *(["fp8"] if several else []), "step", "more", "MFU %", "GB", "fits")
     alike = sum(plan.seconds <= first * (1 + ALIKE) for plan in outcome.plans)
     notes = [f"GB: tensors of the fullest device; there are {giga(outcome.plans[0].room)} GB for them"]
     if task.reserve is None and task.cluster.device.architecture:
@@ -152,7 +159,7 @@ def _table(task: Task, outcome: Outcome) -> Section:
         notes.append("fits: yes, also with all that was ever seen reserved; ?: with what is usual")
     if alike > 1:
         notes.append(f"the first {alike} are within {percent(ALIKE)}: no model of time tells them apart")
-    numbers = [i for i, name in enumerate(head) if name not in ("data", "recompute", "fits")]
+    numbers = [i for i, name in enumerate(head) if name not in ("data", "recompute", "fp8", "fits")]
     return section("plans", Table(rows, head, numbers), Notes(notes))
 
 
@@ -219,6 +226,7 @@ def _data(found: Found) -> dict[str, Any]:
             "sp": list(space.sp),
             "attention": list(space.attention),
             "recompute": list(space.recompute),
+            "fp8": list(space.fp8),
             "schedule": [flow.text for flow in space.flows],
         },
         "cut": outcome.cut,
@@ -248,6 +256,7 @@ def _placed(task: Task, plan: Placed) -> dict[str, Any]:
         "b": plan.b,
         "m": plan.m,
         "recompute": plan.recompute,
+        "fp8": plan.fp8,
         "seconds": plan.seconds,
         "tokens": _speed(task, plan) if task.model.sizes.get("s") else None,
         "mfu": plan.step.utilisation[0],

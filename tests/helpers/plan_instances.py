@@ -62,6 +62,9 @@ def instance(seed: int) -> Instance:
     values = {name: n for name, n in read_numbers(settings, precision).values.items() if name != "eta"}
     by_kernels = measured(cluster, values, fp8=fp8) is not None
     eta = None if by_kernels and draw.random() < 0.8 else Fraction(draw.randint(20, 90), 100)
+    both = (
+        precision != "fp32-adam" and "fp8" in cluster.device.peak and (eta is not None or measured(cluster, values, fp8=True) is not None)
+    )
     reserve = Fraction(int(cluster.device.capacity * Fraction(draw.randint(5, 90), 100))) if draw.random() < 0.3 else None
     return Instance(
         name=f"seed {seed}",
@@ -69,7 +72,7 @@ def instance(seed: int) -> Instance:
         cluster=cluster,
         devices=devices,
         batch=batch,
-        space=_more(Random(-seed - 1), devices, batch, _space(draw, devices, batch)),
+        space=_more(Random(-seed - 1), devices, batch, replace(_space(draw, devices, batch), fp8=(fp8,)), both=both),
         settings=settings,
         precision=precision,
         eta=eta,
@@ -202,9 +205,9 @@ def _keys(space: Space, batch: int) -> set[Key]:
     return {key for key in found if isinstance(key, Key)}
 
 
-def _more(draw: Random, devices: int, batch: int, space: Space) -> Space:
-    """The same, or some meshes more that have copies of shards."""
+def _more(draw: Random, devices: int, batch: int, space: Space, *, both: bool) -> Space:
+    """The same, or some meshes more that have copies of shards, or both number formats."""
     copied = _copied(devices)
     more = tuple(draw.sample(copied, min(len(copied), draw.randint(1, 2)))) if draw.random() < 0.4 else ()
-    larger = replace(space, meshes=space.meshes + more)
+    larger = replace(space, meshes=space.meshes + more, fp8=(True, False) if both and draw.random() < 0.25 else space.fp8)
     return larger if len(_keys(larger, batch)) <= MOST else space

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
 from math import prod
@@ -45,6 +45,7 @@ class Key(NamedTuple):
     recompute: str
     b: int
     m: int
+    fp8: bool
 
 
 @dataclass(frozen=True)
@@ -97,15 +98,16 @@ class Instance:
         )
 
 
-def alone(asked: Instance, key: Key, known: dict[tuple[str, str], ModelDerivation]) -> Alone:
-    """A point by itself. ``known``: derivations, in which b and m are open, by strategy and recomputation."""
+def alone(asked: Instance, key: Key, known: dict[tuple[str, str, bool], ModelDerivation]) -> Alone:
+    """A point by itself. ``known``: derivations, in which b and m are open, by strategy, recomputation and format."""
     numbers = read_numbers([*asked.settings, f"b={key.b}", f"m={key.m}"], asked.precision)
-    run = ModelRun(recompute=key.recompute, fp8=asked.fp8, padding=asked.padding, run_by=asked.run_by)
+    run = ModelRun(recompute=key.recompute, fp8=key.fp8, padding=asked.padding, run_by=asked.run_by)
+    shape = (key.strategy, key.recompute, key.fp8)
     try:
-        if key[:2] not in known:
-            known[key[:2]], _ = derived(asked.model, parse_strategy(key.strategy), run, numbers)
+        if shape not in known:
+            known[shape], _ = derived(asked.model, parse_strategy(key.strategy), run, numbers)
         clock = Clock(cluster=asked.cluster, eta=asked.eta, overlap=asked.overlap, reserve=asked.reserve)
-        _, step = timed(known[key[:2]], numbers, clock)
+        _, step = timed(known[shape], numbers, clock)
     except InputError as error:
         return Alone(refused=error.diagnostics[0].message)
     assert step is not None
@@ -126,7 +128,7 @@ def _beyond(step: StepTime, shown: ProcessMemory) -> Fraction:
 def tried(asked: Instance) -> tuple[dict[Key, Alone], Counter[str]]:
     """Every point of the grid by itself, and how many are cut by which rule."""
     found: dict[Key, Alone] = {}
-    known: dict[tuple[str, str], ModelDerivation] = {}
+    known: dict[tuple[str, str, bool], ModelDerivation] = {}
     cut: Counter[str] = Counter()
     for mesh, b, option in points(asked.space):
         key = key_of(mesh, option, b, asked.batch)
@@ -139,9 +141,9 @@ def tried(asked: Instance) -> tuple[dict[Key, Alone], Counter[str]]:
 
 def points(space: Space) -> Iterator[tuple[Mesh, int, Option]]:
     """All of a grid."""
-    choices = product(space.meshes, space.b, space.data, space.sp, space.attention, space.recompute, space.flows)
-    for mesh, b, data, sp, attention, recompute, flow in choices:
-        yield mesh, b, Option(data=data, sp=sp, attention=attention, recompute=recompute, flow=flow)
+    choices = product(space.meshes, space.b, space.data, space.sp, space.attention, space.recompute, space.fp8, space.flows)
+    for mesh, b, data, sp, attention, recompute, fp8, flow in choices:
+        yield mesh, b, Option(data=data, sp=sp, attention=attention, recompute=recompute, fp8=fp8, flow=flow)
 
 
 def key_of(mesh: Mesh, option: Option, b: int, batch: int) -> Key | str:
@@ -152,7 +154,7 @@ def key_of(mesh: Mesh, option: Option, b: int, batch: int) -> Key | str:
     if option.data == "ddp" and mesh.dp_replicate > 1:
         return UNSHARDED
     m = batch // (samples * b)
-    return Key(strategy=written(mesh, option, m), recompute=option.recompute, b=b, m=m)
+    return Key(strategy=written(mesh, option, m), recompute=option.recompute, b=b, m=m, fp8=option.fp8)
 
 
 def written(mesh: Mesh, option: Option, m: int) -> str:
@@ -204,7 +206,7 @@ class Watched(Search):
 
         kinds, amounts, held, table, send, rooms, rows = rest
         own = module.bounds(
-            self.task,
+            replace(self.task, fp8=option.fp8),
             flow,
             kinds,
             amounts,
@@ -215,7 +217,7 @@ class Watched(Search):
             piped=piped,
             alike=len([1 for s in self.task.model.segments if str(s.times) != "1"]) < 2,
         )
-        chosen = Option(data=option.data, sp=option.sp, attention=option.attention, recompute=option.recompute, flow=flow)
+        chosen = replace(option, flow=flow)
         for row in rows:
             mesh = Mesh(**{axis: int(getattr(table, axis)[row]) for axis in ("tp", "cp", "ep", "dp", "dp_shard", "dp_replicate", "pp")})
             key = key_of(mesh, chosen, int(table.b[row]), self.task.batch)
@@ -269,7 +271,7 @@ def held_against(asked: Instance, count: int, truth: dict[Key, Alone], cut: Coun
 
 def _same(key: Key, one: Alone) -> tuple[object, ...]:
     """Recomputation that makes no difference to a point is left out of it."""
-    return (key.strategy, key.b, key.m, one.seconds, one.beyond)
+    return (key.strategy, key.b, key.m, key.fp8, one.seconds, one.beyond)
 
 
 #: What is least of the best point, by what is wanted.
@@ -311,7 +313,7 @@ def _unbeaten(found: Frontier, truth: dict[Key, Alone], bounded: int) -> Iterato
 
 def _of_plan(plan: Plan) -> Key:
     point = plan.point
-    return Key(written(point.mesh, point.option, point.m), point.option.recompute, point.b, point.m)
+    return Key(written(point.mesh, point.option, point.m), point.option.recompute, point.b, point.m, point.option.fp8)
 
 
 def _counts(outcome: Outcome, size: int, each: int, cut: Counter[str]) -> Iterator[str]:

@@ -107,6 +107,22 @@ def test_copies_of_shards_fill_a_level_of_links_or_are_pinned(capsys: pytest.Cap
         assert plan["verdict"] == "proved"
 
 
+def test_formats_are_tried_beside_one_another(capsys: pytest.CaptureFixture[str]) -> None:
+    pins = [*PINS, "--only", "pp=1", "--only", "tp=2", "--only", "b=1", "--forbid", "sp"]
+    data = answered(["--devices", "2", "--top", "4", "--reserve", "1GB", "--only", "fp8=yes,no", *pins], capsys)
+    assert data["grid"]["fp8"] == [True, False]
+    assert {plan["fp8"] for plan in data["plans"]} == {True, False}
+    for plan in data["plans"]:
+        derived = placeproof.model(plan["strategy"], "llama3-8b", recompute=plan["recompute"], b=plan["b"], m=plan["m"], fp8=plan["fp8"])
+        assert float(derived.time("dgx-h100").seconds) == plan["seconds"]
+    alone = answered(["--devices", "2", "--top", "1", "--reserve", "1GB", "--fp8", *pins], capsys)
+    assert alone["plans"] == [plan for plan in data["plans"] if plan["fp8"]][:1]
+    assert run(["plan", *SMALL, "--devices", "2", "--fp8", "--only", "fp8=no"]) == 2
+    assert "say the same thing twice, or two things" in capsys.readouterr().err
+    assert run(["plan", *SMALL, "--cluster", "dgx-a100-80", "--devices", "2", "--only", "fp8=yes,no"]) == 2
+    assert "says no peak for fp8" in capsys.readouterr().err
+
+
 def test_where_nothing_fits_the_nearest_point_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     data = answered(["--devices", "2", "--reserve", "60GB", *PINS], capsys, code=1)
     assert data["plans"] == []
