@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from placeproof.core.diagnostics import refuse
 from placeproof.cost.model.checks import require_fit
-from placeproof.cost.model.derivation import derive_linked
+from placeproof.cost.model.derivation import StageCost, derive_linked
 from placeproof.cost.model.parts import DeviceSegment
+from placeproof.cost.model.prices import Exact
 from placeproof.cost.model.recomputation import chosen, of_layers
 from placeproof.cost.model.time import StepTime, step_time
 from placeproof.cost.model.vocabulary import padded
@@ -22,7 +23,7 @@ from placeproof.strategies import parse_strategy
 class Placed:
     """A strategy with its exact time and memory: b sequences in each of m micro-batches, and what backward computes again. ``room``: bytes
     that tensors may take on its fullest device, which has ``peak``; ``most``: the most bytes of tensors on a device, which may be another
-    one, with more room."""
+    one, with more room. ``layers``: of each stage, where they are not as many."""
 
     expression: str
     recompute: str
@@ -32,6 +33,7 @@ class Placed:
     peak: Fraction
     room: Fraction
     most: Fraction
+    layers: tuple[int, ...] = ()
 
     @property
     def seconds(self) -> Fraction:
@@ -69,8 +71,9 @@ def worked_out(
     b: int,
     m: int,
     segments: tuple[DeviceSegment, ...] | None = None,
+    layers: tuple[int, ...] = (),
 ) -> Placed:
-    """A strategy worked out by itself; ``segments``: those of the model under it, if they are there.
+    """A strategy worked out by itself; ``segments``: those of the model under it, if they are there. ``layers``: as of :class:`Placed`.
 
     Raises InputError where it cannot be.
     """
@@ -78,22 +81,26 @@ def worked_out(
     values = {**task.values, "b": Fraction(b), "m": Fraction(m)}
     model = task.model if task.padding == 0 else padded(task.model, strategy, values, task.padding)
     words = chosen(strategy, recompute)
-    linked = link(model, of_layers(strategy, words), recompute=words)
+    linked = link(model, of_layers(strategy, words), recompute=words, layers=layers or None)
     d = derive_linked(linked, widths=task.widths, fp8=task.fp8, run_by=task.run_by, segments=segments)
     require_fit(d, values)
     if (count := d.value(d.batches, values)) != m:
         message = f"`{expression}` has {count} micro-batch{'es' if count != 1 else ''} in a step, and the batch makes {m} of b = {b}"
         refuse("PP205", message, help="`accumulate`, or another number of micro-batches")
     step = step_time(d, values, task.cluster, overlap=task.overlap, reserve=task.reserve)
-    return placed(task, step, expression, recompute=recompute, b=b, m=m)
+    return replace(placed(task, step, expression, recompute=recompute, b=b, m=m), layers=layers)
 
 
 def placed(task: Task, step: StepTime, expression: str, *, recompute: str, b: int, m: int) -> Placed:
     """A strategy of which the step is known, with its memory."""
     rows = []
     for cost in step.d.costs:
-        communicators = len({sent.axes for sent in cost.sent if step.price.timed(sent).group.degree > 1})
-        rows.append((step.price.amount(cost.peak), task.room(communicators)))
-    peak, room = max(rows, key=lambda row: row[0] - row[1])
+        rows.append((step.price.amount(cost.peak), room(task, step.price, cost)))
+    peak, left = max(rows, key=lambda row: row[0] - row[1])
     most = max(own for own, _ in rows)
-    return Placed(expression=expression, recompute=recompute, b=b, m=m, step=step, peak=peak, room=room, most=most)
+    return Placed(expression=expression, recompute=recompute, b=b, m=m, step=step, peak=peak, room=left, most=most)
+
+
+def room(task: Task, price: Exact, cost: StageCost) -> Fraction:
+    """Bytes that tensors may take on a device of a stage: it has a communicator for each group that it exchanges with."""
+    return task.room(len({sent.axes for sent in cost.sent if price.timed(sent).group.degree > 1}))

@@ -410,6 +410,12 @@ def _cost(
     )
 
 
+def cost_of(d: ModelDerivation, stage: Stage) -> StageCost:
+    """What a device has of another stage than those of :attr:`ModelDerivation.costs`, of the same number."""
+    layer = next((p for p in d.parts if p.repeats), None)
+    return _cost(stage, d.step, d.at, _flow(d.linked, d.at), layer, d.run_by)
+
+
 def state_costs(stage: Stage, step: StepCosts, at: Sizing, linked: Linked) -> StateCost:
     """What the step makes of a stage's parameters, whatever its blocks keep."""
     import sympy

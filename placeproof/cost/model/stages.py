@@ -127,7 +127,21 @@ def _counted(before: Members, after: Members, kinds: Layers, times: Mapping[str,
     layers = kinds.in_order({p.name: n for p in kinds.kinds if isinstance(n := times[p.name], int)})
     for i, number in enumerate(shares):
         mine, layers = layers[:number], layers[number:]
-        yield _stage(kinds.of(mine, i), before, after, name=f"stage {i}", index=i, first=i == 0, last=i == len(shares) - 1)
+        yield _numbered(kinds.of(mine, i), before, after, i, len(shares))
+
+
+def _numbered(run: Run, before: Members, after: Members, number: int, degree: int) -> Stage:
+    return _stage(run, before, after, name=f"stage {number}", index=number, first=number == 0, last=number == degree - 1)
+
+
+def stage_of(
+    parts: Sequence[DeviceSegment], times: Mapping[str, int], number: int, degree: int, layers: Sequence[str], extent: Extent | None
+) -> Stage:
+    """A stage of a pipeline of so many, by its number, that has these layers, by the names of their parts. Other arguments as of
+    :func:`stages`."""
+    of_layers = Layers(kinds=[p for p in parts if p.repeats], extent=extent)
+    before, after = (tuple((p, times[p.name]) for p in ends) for ends in _ends(parts))
+    return _numbered(of_layers.of(layers), before, after, number, degree)
 
 
 def require_something(stages: Sequence[Stage]) -> None:

@@ -1,0 +1,144 @@
+"""Layers of a plan's stages that are shared out otherwise, against working out every way to share them out, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from fractions import Fraction
+from functools import cache
+from itertools import product
+from typing import Any
+
+import pytest
+
+from placeproof.answers.models import Clock, ModelRun
+from placeproof.answers.numbers import Settings
+from placeproof.answers.plan import question
+from placeproof.clusters import find
+from placeproof.core.stages import stages_text
+from placeproof.cost.model.parts import DeviceSegment
+from placeproof.models import load
+from placeproof.planning import uneven as module
+from placeproof.planning.exact import Placed, Plan, worked_out
+from placeproof.planning.space import AGAIN, Flow, Mesh, Option, Point
+from placeproof.planning.task import Task
+from placeproof.planning.uneven import uneven, unmoved
+
+LAYERS = 3
+
+
+@cache
+def task() -> Task:
+    sizes = Settings(given=[f"L={LAYERS}", "V=8192", "a=8", "h=512", "s=1024"], precision=None).numbers()
+    return question(load("gpt"), ModelRun(), sizes, Clock(cluster=find("dgx-h100")), 4, batch=6)
+
+
+POINT = Point(
+    mesh=Mesh(dp=2, pp=2),
+    option=Option(data="zero1", sp=False, attention="ring", recompute="none", flow=Flow(schedule="1f1b")),
+    b=1,
+    m=3,
+)
+
+
+def most(placed: Placed) -> Fraction:
+    return max(placed.step.price.amount(cost.peak) for cost in placed.step.d.costs)
+
+
+@cache
+def every() -> tuple[Placed, ...]:
+    """All assignments of the layers to two stages, with all numbers of them that are computed again."""
+    return tuple(_every())
+
+
+def _every() -> Iterator[Placed]:
+    segments: dict[bool, tuple[DeviceSegment, ...]] = {}  # they are the same whatever layers a stage has
+    for first in range(LAYERS + 1):
+        layers = (first, LAYERS - first)
+        for again in product(*(range(n + 1) for n in layers)):
+            words, known = f"full:{stages_text(again)}" if any(again) else "none", segments.get(any(again))
+            placed = worked_out(task(), POINT.expression, recompute=words, b=POINT.b, m=POINT.m, layers=layers, segments=known)
+            segments[any(again)] = placed.step.d.parts
+            yield placed
+
+
+def asked(room: Fraction) -> tuple[Task, Plan]:
+    """The question where so many bytes are there, and a plan, of which the last stage has one layer."""
+    own = replace(task(), reserve=task().cluster.device.capacity - room)
+    placed = worked_out(own, POINT.expression, recompute="none", b=POINT.b, m=POINT.m, layers=(2, 1))
+    return own, Plan(**{f.name: getattr(placed, f.name) for f in fields(placed)}, point=POINT)
+
+
+def rooms() -> list[Fraction]:
+    """Too few bytes for all; enough for some; for all."""
+    needs = sorted(most(one) for one in every())
+    return [needs[0] - 1, needs[len(needs) // 3], needs[-1]]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_the_best_layers_are_those_of_all_that_are_worked_out(number: int) -> None:
+    room = rooms()[number]
+    own, plan = asked(room)
+    best = min((one.seconds for one in every() if most(one) <= room), default=None)
+    found = uneven(own, plan, AGAIN)
+    assert found.optimal
+    if best is None:
+        assert found.best is None
+        assert found.least is None
+    elif plan.fits and plan.seconds == best:
+        assert found.best is None
+        assert found.least == best
+    else:
+        assert found.best is not None
+        assert found.best.fits
+        assert found.best.seconds == found.least == best
+        assert not plan.fits or best < plan.seconds
+
+
+def test_some_room_makes_a_difference() -> None:
+    """The cases above are different ones: what is best where all fits does not fit where some does."""
+    best = [min((one.seconds for one in every() if most(one) <= room), default=None) for room in rooms()]
+    assert best[0] is None
+    assert len({*best}) == 3
+    assert any(one.recompute.startswith("full:") for one in every() if one.seconds == best[1])
+
+
+def test_what_is_pinned_holds() -> None:
+    """Where nothing may be computed again, or what is cannot be chosen."""
+    own, plan = asked(rooms()[1])
+    found = uneven(own, plan, ["none"])
+    kept = [one for one in every() if one.recompute == "none" and most(one) <= rooms()[1]]
+    assert (found.least is None) == (kept == [])
+    assert found.best is None or found.best.recompute == "none"
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (lambda found: lambda *args: found(*args) * 10, "each stage fits"),
+        (lambda found: lambda *args: found(*args)._replace(tail=Fraction(0)), "a step takes what its stages say"),
+    ],
+)
+def test_what_is_wrong_of_a_stage_is_noticed(fault: Callable[..., Any], says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, name = (module, "room") if "fits" in says else (module._Sharing, "_seconds")
+    own, plan = asked(rooms()[1 if "fits" in says else 2])
+    monkeypatch.setattr(owner, name, fault(getattr(owner, name)))
+    with pytest.raises(AssertionError, match=says):
+        uneven(own, replace(plan, room=Fraction(0)), AGAIN)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "flow", "says"),
+    [
+        (Mesh(dp=4), "1f1b", "no pipeline"),
+        (Mesh(pp=4), "interleaved:2", "several runs"),
+        (Mesh(pp=4), "zb-v:2", "several runs"),
+        (Mesh(pp=4), "1f1b", None),
+    ],
+)
+def test_plans_are_left_as_they_are_for_a_reason(mesh: Mesh, flow: str, says: str | None) -> None:
+    _, plan = asked(rooms()[2])
+    schedule, _, chunks = flow.partition(":")
+    option = replace(POINT.option, flow=Flow(schedule=schedule, chunks=int(chunks or 1)))
+    said = unmoved(replace(plan, point=replace(POINT, mesh=mesh, option=option)))
+    assert (said is None) if says is None else says in str(said)
