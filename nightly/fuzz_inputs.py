@@ -391,6 +391,27 @@ def _steps(rng: random.Random) -> Case:
     return Case("steps", argv, {"s.csv": text.encode(errors="surrogateescape")})
 
 
+#: Questions that cannot be asked: a sweep that can takes long.
+_QUESTIONS = """cluster = "dgx-h100"
+global_batch = 4
+only = ["tp=1", "recompute=none"]
+efficiency = 0.4
+[grid]
+model = ["gpt3-125m", "llama3-8b"]
+devices = [2, 4]
+why = [[], ["ddp(3)"]]
+[[question]]
+model = "gpt3-125m"
+devices = 7
+top = 3
+"""
+
+
+def _sweep(rng: random.Random) -> Case:
+    text = mutated(_QUESTIONS, rng)
+    return Case("sweep", ["plan", "--sweep", "q.toml", "--jobs", "1"], {"q.toml": text.encode(errors="surrogateescape")})
+
+
 def _shape_file(rng: random.Random) -> Case:
     text = mutated(_SHAPES, rng)
     files = {"s.toml": text.encode(errors="surrogateescape")}
@@ -501,6 +522,7 @@ CATEGORIES: dict[str, Callable[[random.Random], Case]] = {
     "shapes": _shapes,
     "shape-file": _shape_file,
     "steps": _steps,
+    "sweep": _sweep,
 }
 
 

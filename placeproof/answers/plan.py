@@ -13,7 +13,7 @@ from placeproof.answers.models import Clock, ModelRun, require_known
 from placeproof.answers.numbers import Settings, byte_count
 from placeproof.answers.proof import judgement_of_model
 from placeproof.clusters import find as find_cluster
-from placeproof.core.diagnostics import Problems, refuse
+from placeproof.core.diagnostics import Problems
 from placeproof.core.symbols import info
 from placeproof.cost.model.derivation import WIDTHS
 from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap
@@ -22,9 +22,9 @@ from placeproof.implementations import find as find_implementation
 from placeproof.models import substituted
 from placeproof.planning.choices import Pins, space_of
 from placeproof.planning.exact import Plan
-from placeproof.planning.reasons import beside, reasons
+from placeproof.planning.reasons import beside, reasons, require_strategy
 from placeproof.planning.search import Derived, Search
-from placeproof.planning.space import Point
+from placeproof.planning.space import Point, Space
 from placeproof.planning.task import Task
 from placeproof.report import plan as documents
 
@@ -134,12 +134,23 @@ def question(
     )  # fmt: skip
 
 
+def grid(task: Task, pins: Pins, count: int, why: Sequence[str] = ()) -> Space:
+    """The grid that the pins leave. Raises InputError with everything that is wrong, before anything is derived."""
+    problems = Problems()
+    if not 1 <= count <= 100:
+        problems.add("PP202", f"{count} plans cannot be listed", help="from 1 to 100")
+    for text in why:
+        with problems.collecting():
+            require_strategy(task, text)
+    space = problems.attempt(lambda: space_of(task.model, task.devices, task.batch, pins, task.joined, fp8=task.fp8))
+    problems.raise_if_any()
+    return space()
+
+
 def plan(task: Task, pins: Pins, count: int, why: Sequence[str] = (), known: Derived | None = None) -> Planned:
     """The best plans of the grid that the pins leave, each proved; and beside them strategies that are asked about. ``known``: as of
     :class:`placeproof.planning.search.Search`. Raises InputError."""
-    if not 1 <= count <= 100:
-        refuse("PP202", f"{count} plans cannot be listed", help="from 1 to 100")
-    space = space_of(task.model, task.devices, task.batch, pins, task.joined, fp8=task.fp8)
+    space = grid(task, pins, count, why)
     search = Search(task, space, known)
     verdicts: dict[str, str] = {}
 

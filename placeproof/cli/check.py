@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from placeproof.cli.options import show
-from placeproof.cli.process import EXIT_BAD_INPUT
+from placeproof.cli.process import EXIT_BAD_INPUT, progress
 from placeproof.core.diagnostics import Problems
 
 if TYPE_CHECKING:
@@ -80,25 +78,13 @@ def _run(chosen: list[Theorem], loaded: Loaded, seeds: int, second: bool, jobs: 
 
     settings = Settings(second_opinion=second, seeds=seeds)
     kept = folder() if cached else None
-    results = run(chosen, settings, jobs=jobs or None, cache=None if kept is None else Cache(kept), tell=_progress())
-    if sys.stderr.isatty():
-        typer.echo("\r\033[K", nl=False, err=True)
+    with progress("theorems") as tell:
+        results = run(chosen, settings, jobs=jobs or None, cache=None if kept is None else Cache(kept), tell=tell)
     problems = loaded.problems
     for result in results:
         if isinstance(result, Malformed):
             problems.found += [p for p in result.problems if p not in problems.found]
     return [r for r in results if isinstance(r, Outcome)], problems
-
-
-def _progress() -> Callable[[int, int], None] | None:
-    """A live line, on a terminal."""
-    if not sys.stderr.isatty():
-        return None
-
-    def tell(done: int, of: int) -> None:
-        typer.echo(f"\r\033[K{done} of {of} theorems", nl=False, err=True)
-
-    return tell
 
 
 def _locks(loaded: Loaded, outcomes: list[Outcome], level: int) -> tuple[list[str] | None, dict[Path, bool]]:

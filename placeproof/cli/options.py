@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
 
 import typer
 from typer.models import OptionInfo
@@ -87,6 +87,31 @@ def given(options: Any) -> list[str]:
     return names
 
 
+def named(record: Any) -> dict[str, tuple[str, str]]:
+    """The options of a record by their names in a file, ``global_batch``: the field that each is, and its type without None."""
+    found: dict[str, tuple[str, str]] = {}
+    for one, annotation in _annotations(record):
+        if is_dataclass(annotation):
+            found |= named(annotation)
+        elif isinstance(declared := annotation.__metadata__[0], OptionInfo):
+            found[str(declared.default).removeprefix("--").replace("-", "_")] = one.name, str(one.type).removesuffix(" | None")
+    return found
+
+
+def built(record: type[Record], said: Mapping[str, Any]) -> Record:
+    """A record of what a file says of its options, by their names there; the others are not given."""
+    values = {one.name: one.default for one in _fields(record)}
+    return cast("Record", _built(record, values | {named(record)[key][0]: value for key, value in said.items()}))
+
+
+def _fields(record: Any) -> Iterator[Field[Any]]:
+    for one, annotation in _annotations(record):
+        if is_dataclass(annotation):
+            yield from _fields(annotation)
+        else:
+            yield one
+
+
 def show(document: Document, *, json_: bool, ascii: bool = True) -> None:
     """Print a result as text, or as JSON; ``ascii``: with other letters as escapes."""
     from placeproof.report import renderers
@@ -107,15 +132,15 @@ def read_as(subjects: Sequence[Subject]) -> Document | None:
 
 def picture_path(plot: str | None) -> Path | None:
     """Where a picture goes, if it can: work is not to end in a wrong path. Raises InputError."""
-    return None if plot is None else _output("--plot", plot, "a picture is written as SVG", ".svg")
+    return None if plot is None else output("--plot", plot, "a picture is written as SVG", ".svg")
 
 
 def cluster_path(out: str | None) -> Path | None:
     """Where a cluster's file goes, as :func:`picture_path`."""
-    return None if out is None else _output("--out", out, "a cluster is written as TOML", ".toml")
+    return None if out is None else output("--out", out, "a cluster is written as TOML", ".toml")
 
 
-def _output(option: str, text: str, what: str, ending: str) -> Path:
+def output(option: str, text: str, what: str, ending: str) -> Path:
     """The path of a file of one kind, if it can be written. Raises InputError."""
     path = Path(text)
     if path.suffix.lower() != ending:
@@ -216,7 +241,7 @@ class Exact:
         from placeproof.answers.subject import shapes
         from placeproof.importers import render_shapes
 
-        path = None if self.shapes_to is None else _output("--shapes-to", self.shapes_to, "shapes are written as TOML", ".toml")
+        path = None if self.shapes_to is None else output("--shapes-to", self.shapes_to, "shapes are written as TOML", ".toml")
         found = shapes(str(self.shapes), self.shapes_from)
         if path is not None:
             files.write_text(path, render_shapes(found))

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-import typer
-
-from placeproof.cli.options import OfModel, option, show, takes
-from placeproof.core.diagnostics import Problems
+from placeproof.cli import sweep
+from placeproof.cli.options import OfModel, built, given, option, show, takes
+from placeproof.core.diagnostics import Problems, refuse
 
 _SUFFIX = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The command line."""
+    """A question."""
 
     devices: int | None = option("--devices", "Devices of the cluster that are used, all of them.", metavar="N", min=1)
     global_batch: int | None = option("--global-batch", "Sequences of a step.", metavar="N", min=1)
@@ -34,13 +35,50 @@ class Options:
     why: list[str] | None = option(
         "--why", "Say where a strategy stands, `fsdp(64)`, and what it loses; may be repeated.", metavar="STRATEGY"
     )
-    json_: bool = option("--json", "Print JSON (schema placeproof.plan/1).", default=False)
 
 
-@takes(Options)
-def command(options: Options) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLine:
+    """A question, or a file of many."""
+
+    question: Options
+    sweep: sweep.Sweep
+    json_: bool = option("--json", "Print JSON (schema placeproof.plan/1, of a sweep placeproof.sweep/1).", default=False)
+
+
+@takes(CommandLine)
+def command(line: CommandLine) -> int:
     """The best placements of a model on a cluster: each derived exactly, and proved; nothing of the grid is left out without a reason."""
-    o, problems = options, Problems()
+    if line.sweep.sweep is not None:
+        if said := given(line.question):
+            refuse("PP104", f"a sweep's file says what is asked, and not {', '.join(said)}", help=f"write it in {line.sweep.sweep}")
+        return sweep.run(line.sweep, Options, check, planned, json_=line.json_)
+    if said := given(line.sweep):
+        refuse("PP104", f"{', '.join(said)}: that is said of a sweep", help="add `--sweep FILE`")
+    from placeproof.answers.plan import plan
+
+    found = plan(**asked(line.question))
+    show(found.document, json_=line.json_, ascii=False)
+    return 0 if found.plans else sweep.EXIT_NOTHING_FITS
+
+
+def check(said: Mapping[str, Any]) -> None:
+    """Raise InputError with everything that is wrong with a question of a file, as far as that shows without deriving anything."""
+    from placeproof.answers.plan import grid
+
+    grid(**asked(built(Options, said)))
+
+
+def planned(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What `--json` prints of a question of a file. Raises InputError."""
+    from placeproof.answers.plan import plan
+
+    return plan(**asked(built(Options, said))).data
+
+
+def asked(o: Options) -> dict[str, Any]:
+    """What :func:`placeproof.answers.plan.plan` takes. Raises InputError with everything that is wrong."""
+    problems = Problems()
     for name, value in (("--model", o.about.model), ("--cluster", o.about.cluster), ("--devices", o.devices)):
         if value is None:
             problems.add(
@@ -58,7 +96,7 @@ def command(options: Options) -> None:
     problems.raise_if_any()
     from placeproof.answers import subject
     from placeproof.answers.numbers import Settings
-    from placeproof.answers.plan import plan, question
+    from placeproof.answers.plan import question
     from placeproof.planning.choices import Pins
 
     assert clock is not None
@@ -66,12 +104,12 @@ def command(options: Options) -> None:
     model = problems.attempt(lambda: subject.model(str(o.about.model)))
     numbers = problems.attempt(Settings(given=o.set_ or [], precision=o.precision).numbers)
     problems.raise_if_any()
-    task = question(model(), run, numbers(), clock, o.devices, batch=o.global_batch, tokens=tokens)
-    pins = Pins(only=tuple(o.only or ()), forbid=tuple(o.forbid or ()), most=tuple(o.most or ()))
-    found = plan(task, pins, o.top, o.why or ())
-    show(found.document, json_=o.json_, ascii=False)
-    if not found.plans:
-        raise typer.Exit(1)
+    return {
+        "task": question(model(), run, numbers(), clock, o.devices, batch=o.global_batch, tokens=tokens),
+        "pins": Pins(only=tuple(o.only or ()), forbid=tuple(o.forbid or ()), most=tuple(o.most or ())),
+        "count": o.top,
+        "why": o.why or (),
+    }
 
 
 def _tokens(text: str | None, problems: Problems) -> int | None:

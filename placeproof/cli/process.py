@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -71,6 +72,23 @@ def prepare() -> None:
 def _text(raw: io.FileIO, before: Any) -> io.TextIOWrapper:
     encoding, errors = (before.encoding, before.errors) if before is not None else ("utf-8", "replace")
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, errors=errors, line_buffering=raw.isatty() or raw.fileno() == 2)
+
+
+@contextmanager
+def progress(noun: str) -> Iterator[Callable[[int, int], None]]:
+    """What tells how many are done, and of how many: in a live line, on a terminal, which is gone after the block."""
+    shown = sys.stderr.isatty()
+
+    def tell(done: int, of: int) -> None:
+        if shown:
+            sys.stderr.write(f"\r\033[K{done} of {of} {noun}")
+            sys.stderr.flush()
+
+    try:
+        yield tell
+    finally:
+        if shown:
+            sys.stderr.write("\r\033[K")
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -19,6 +24,21 @@ REGISTRY = re.compile(r"(?P<path>[^()*]*\.py)(?::(?P<name>[A-Za-z_]\w*))?")
 
 #: More bytes are refused, wherever they come from: a device file has no end.
 MOST_BYTES = 16 * 2**20
+
+
+#: Where digests of files go that are read.
+_NOTED: ContextVar[dict[str, str] | None] = ContextVar("noted", default=None)
+
+
+@contextmanager
+def noting() -> Iterator[dict[str, str]]:
+    """Digests (SHA-256) of the files that are read in the block, by their paths."""
+    noted: dict[str, str] = {}
+    token = _NOTED.set(noted)
+    try:
+        yield noted
+    finally:
+        _NOTED.reset(token)
 
 
 def config_kind(text: str) -> str | None:
@@ -40,9 +60,10 @@ def expanded(path: str | Path) -> Path:
         return Path(path)
 
 
-def read_text(path: str | Path, *, code: str, help: str) -> str:
-    """The text of a file in UTF-8; `~` is the home directory. Raises InputError with the code and the help where it cannot be read."""
-    data = read_bytes(path, code=code, help=help)
+def read_text(path: str | Path, *, code: str, help: str, most: int = MOST_BYTES) -> str:
+    """The text of a file in UTF-8, of so many bytes at most; `~` is the home directory. Raises InputError with the code and the help where
+    it cannot be read."""
+    data = read_bytes(path, code=code, help=help, most=most)
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -50,14 +71,16 @@ def read_text(path: str | Path, *, code: str, help: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_bytes(path: str | Path, *, code: str, help: str) -> bytes:
+def read_bytes(path: str | Path, *, code: str, help: str, most: int = MOST_BYTES) -> bytes:
     """What a file holds. Raises InputError as :func:`read_text` does."""
     try:
         with expanded(path).open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+            data = file.read(most + 1)
     except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
         _refuse(code, f"cannot read `{path}`: {_reason(error)}", help, error)
-    return _bounded(data, f"`{path}`", code, help)
+    if (noted := _NOTED.get()) is not None:
+        noted[str(path)] = hashlib.sha256(data).hexdigest()
+    return _bounded(data, f"`{path}`", code, help, most)
 
 
 def read_standard_input(*, code: str, help: str) -> str:
@@ -77,6 +100,27 @@ def write_text(path: Path, text: str, *, code: str = "PP110", help: str = "give 
         _refuse(code, f"cannot write `{path}`: {_reason(error)}", help, error)
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Write a file that is there as a whole, or as it was before. Raises InputError where that cannot be done."""
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        write_text(part, text)
+        part.replace(path)
+    except OSError as error:
+        _refuse("PP110", f"cannot write `{path}`: {_reason(error)}", "give a file that can be written", error)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def append_text(path: Path, text: str) -> None:
+    """Write at the end of a file. Raises InputError where that cannot be done."""
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        _refuse("PP110", f"cannot write `{path}`: {_reason(error)}", "give a file that can be written", error)
+
+
 def make_folder(path: Path, *, help: str) -> None:
     """Make a folder, where it is not there. Raises InputError where that cannot be done."""
     try:
@@ -94,9 +138,9 @@ def _no_text(path: str | Path, data: bytes, at: int, code: str) -> Diagnostic:
     return Diagnostic(code=code, message=f"`{path}` is no text in UTF-8: {kind}", place=place, help="save it as UTF-8")
 
 
-def _bounded(content: Content, named: str, code: str, help: str) -> Content:
-    if len(content) > MOST_BYTES:
-        _refuse(code, f"cannot read {named}: it has more than {MOST_BYTES:,} bytes", help, None)
+def _bounded(content: Content, named: str, code: str, help: str, most: int = MOST_BYTES) -> Content:
+    if len(content) > most:
+        _refuse(code, f"cannot read {named}: it has more than {most:,} bytes", help, None)
     return content
 
 

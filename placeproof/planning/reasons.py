@@ -9,6 +9,7 @@ from itertools import product
 from math import prod
 
 from placeproof.core.diagnostics import InputError, refuse
+from placeproof.core.strategy import Strategy
 from placeproof.planning.choices import Pins, space_of
 from placeproof.planning.exact import Placed, Plan, worked_out
 from placeproof.planning.search import Derived, Search
@@ -94,20 +95,26 @@ class Beside:
     because: tuple[str, ...] = ()
 
 
+def require_strategy(task: Task, text: str) -> Strategy:
+    """The strategy of a text. Raises InputError for a text that is none, for one with open degrees, and for other numbers of devices."""
+    strategy = parse_strategy(text)
+    if any(axis.degree is None for axis in strategy.axes):
+        refuse("PP203", f"`{text}` leaves degrees open", help="say all of them: `zero1(8) * tp(8)`")
+    if (devices := prod(axis.degree or 1 for axis in strategy.axes)) != task.devices:
+        refuse("PP202", f"`{text}` is of {devices:,} devices, and {task.devices:,} are planned for", help="degrees multiply to that number")
+    return strategy
+
+
 def beside(task: Task, space: Space, text: str) -> Beside:
     """The best that a strategy can be, over sizes of a micro-batch and what is computed again; where nothing of it fits, what needs least.
     Without a pipeline it accumulates gradients, also where it does not say so.
 
-    Raises InputError for a text that is no strategy, for one with open degrees, and for other numbers of devices.
+    Raises InputError as :func:`require_strategy` does.
     """
-    strategy = parse_strategy(text)
+    strategy = require_strategy(task, text)
     if strategy.schedule.microbatches is None:
         text = f"{text} * accumulate"
-    if any(axis.degree is None for axis in strategy.axes):
-        refuse("PP203", f"`{text}` leaves degrees open", help="say all of them: `zero1(8) * tp(8)`")
     degrees = {axis.name: axis.degree or 1 for axis in strategy.axes}
-    if (devices := prod(degrees.values())) != task.devices:
-        refuse("PP202", f"`{text}` is of {devices:,} devices, and {task.devices:,} are planned for", help="degrees multiply to that number")
     replicas = prod(degrees[axis.name] for axis in strategy.axes if axis.splits.batch)
     every: list[Placed] = []
     because: list[str] = []

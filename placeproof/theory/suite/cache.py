@@ -39,7 +39,13 @@ def folder() -> Path | None:
 def _product() -> str:
     """A digest of placeproof's own sources, of Python, and of the versions of all that is installed, solvers among it."""
     installed = sorted(f"{d.metadata['Name']} {d.version}" for d in distributions())
-    digest = hashlib.sha256(f"{sys.version}{installed}".encode())
+    return hashlib.sha256(f"{sys.version}{installed}{sources()}".encode()).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def sources() -> str:
+    """A digest of placeproof's own sources."""
+    digest = hashlib.sha256()
     for path in sorted(p for p in _PACKAGE.rglob("*") if p.suffix in _SOURCES and "_theorems" not in p.parts):
         digest.update(str(path.relative_to(_PACKAGE)).encode())
         digest.update(path.read_bytes())

@@ -5,18 +5,15 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
-import signal
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import connection
 from pathlib import Path
 
 from placeproof.core.diagnostics import Diagnostic, InputError
+from placeproof.core.processes import deaf, end_with_parent
 from placeproof.theory.language import StatementError
 from placeproof.theory.suite.cache import Cache
 from placeproof.theory.suite.load import Loaded, failing_place, load_file, place_of
@@ -110,7 +107,7 @@ def _in_parallel(theorems: list[Theorem], numbers: list[int], settings: Settings
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_settle_in)
     try:
-        with _deaf():
+        with deaf():
             waiting: dict[Future[tuple[Result, Reads]], int] = {
                 pool.submit(_remote, theorems[n].path, theorems[n].name, theorems[n].id, settings): n for n in order
             }
@@ -131,26 +128,11 @@ def _in_parallel(theorems: list[Theorem], numbers: list[int], settings: Settings
     pool.shutdown()
 
 
-@contextmanager
-def _deaf() -> Iterator[None]:
-    """Processes that are started here never hear an interrupt, which is for the one that started them; that one hears it afterwards."""
-    mask = getattr(signal, "pthread_sigmask", None)  # not on every system
-    before = mask(signal.SIG_BLOCK, {signal.SIGINT}) if mask else None
-    try:
-        yield
-    finally:
-        if mask:
-            mask(signal.SIG_SETMASK, before)
-
-
 def _settle_in() -> None:
-    """A process notes what it reads; and however the one that started it ends, it does, too. Terms are many, and hardly any are in circles:
-    it looks for these seldom."""
+    """A process notes what it reads. Terms are many, and hardly any are in circles: it looks for these seldom."""
     gc.set_threshold(100_000, 50, 100)
     listen()
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    threading.Thread(target=lambda: (connection.wait([parent.sentinel]), os._exit(1)), daemon=True).start()
+    end_with_parent()
 
 
 def _remote(path: str, name: str, id_: str, settings: Settings) -> tuple[Result, Reads]:
