@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -21,10 +21,11 @@ from placeproof.cost.values import how_to_set
 from placeproof.implementations import find as find_implementation
 from placeproof.models import substituted
 from placeproof.planning.choices import Pins, space_of
+from placeproof.planning.crew import ALONE, Crew, Running
 from placeproof.planning.exact import Plan
 from placeproof.planning.reasons import beside, reasons, require_strategy
 from placeproof.planning.search import Derived, Search
-from placeproof.planning.space import Point, Space
+from placeproof.planning.space import Flow, Point, Space
 from placeproof.planning.task import Task
 from placeproof.report import plan as documents
 
@@ -147,20 +148,44 @@ def grid(task: Task, pins: Pins, count: int, why: Sequence[str] = ()) -> Space:
     return space()
 
 
-def plan(task: Task, pins: Pins, count: int, why: Sequence[str] = (), known: Derived | None = None) -> Planned:
+class Verdicts(dict[str, str]):
+    """Verdicts on structures of points, each a strategy with open degrees; ``crew``: processes that know :func:`word_of`'s `prove`."""
+
+    def __init__(self, model: Model, crew: Crew) -> None:
+        self.model, self.crew = model, crew
+        self._asked: dict[str, int] = {}
+        self._orders: dict[str, int] = {}
+
+    def ahead(self, point: Point) -> None:
+        """Begin a proof. Steps that differ in a schedule alone have the same proof: one process has it."""
+        if point.structure not in self._asked:
+            alike = replace(point, option=replace(point.option, flow=Flow(schedule="1f1b"))).structure
+            by = self._orders.setdefault(alike, len(self._orders))
+            self._asked[point.structure] = self.crew.begin("prove", (point.structure, self.model), by)
+
+    def __call__(self, point: Point) -> str:
+        """The verdict in a word."""
+        self.ahead(point)
+        if point.structure not in self:
+            self[point.structure] = self.crew.answer(self._asked[point.structure])
+        return self[point.structure]
+
+
+def prove(task: tuple[str, Model]) -> str:
+    """The verdict on a model's step under a strategy, in a word."""
+    structure, model = task
+    return judgement_of_model(structure, model).word
+
+
+def plan(task: Task, pins: Pins, count: int, why: Sequence[str] = (), known: Derived | None = None, running: Running = ALONE) -> Planned:
     """The best plans of the grid that the pins leave, each proved; and beside them strategies that are asked about. ``known``: as of
     :class:`placeproof.planning.search.Search`. Raises InputError."""
     space = grid(task, pins, count, why)
     search = Search(task, space, known)
-    verdicts: dict[str, str] = {}
-
-    def verdict(point: Point) -> str:
-        text = point.structure
-        if text not in verdicts:
-            verdicts[text] = judgement_of_model(text, task.model).word
-        return verdicts[text]
-
     besides = tuple(beside(task, space, text) for text in why)
-    outcome = search.run(count, verdict)
-    found = () if outcome.plans or (outcome.least is not None and outcome.least.fits) else reasons(task, pins, search.known)
+    with Crew(running.jobs, {"bound": search.bounded, "prove": prove}) as crew:
+        verdicts = Verdicts(task.model, crew)
+        outcome = search.run(count, verdicts, running=replace(running, ahead=verdicts.ahead), crew=crew)
+    fits = outcome.plans or (outcome.least is not None and outcome.least.fits)
+    found = () if fits or not outcome.complete else reasons(task, pins, search.known)
     return Planned(task=task, space=space, outcome=outcome, verdicts=verdicts, reasons=found, besides=besides)

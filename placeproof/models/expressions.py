@@ -49,6 +49,9 @@ class Expression:
     def __str__(self) -> str:
         return self.text
 
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return expression, (self.text,)  # its meaning is made of functions that are sent to no other process
+
 
 @lru_cache(maxsize=512)
 def expression(text: str) -> Expression:

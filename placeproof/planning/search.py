@@ -4,10 +4,11 @@ be."""
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
-from math import prod
+from math import inf, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from placeproof.cost.model.parts import DeviceSegment
 from placeproof.cost.model.vocabulary import MULTIPLE
 from placeproof.planning.arrays import Array
 from placeproof.planning.bounds import StageAmounts, StageKind, bounds, communicators, message_seconds, stage_amounts, stage_kinds
+from placeproof.planning.crew import ALONE, Crew, Running
 from placeproof.planning.exact import Plan, worked_out
 from placeproof.planning.objective import OBJECTIVES, Objective
 from placeproof.planning.space import AXES, COPIED, Flow, Mesh, Option, Point, Space, axes_of, strategy_text
@@ -89,7 +91,8 @@ class Queue:
 class Outcome:
     """``plans``: the best ones, in order. ``cut``: points that were left out, by rule; ``bounded``: those that are worse than the last
     plan by the ``objective``; ``asked``: those that were worked out exactly. ``least``: where nothing fits, a point that needs the least
-    memory beyond what there is."""
+    memory beyond what there is. ``complete``: False where the search was interrupted: then the plans are the best that were worked out, and
+    no other number says anything."""
 
     objective: Objective = OBJECTIVES["time"]
     plans: list[Plan] = field(default_factory=list)
@@ -97,6 +100,7 @@ class Outcome:
     bounded: int = 0
     asked: int = 0
     least: Plan | None = None
+    complete: bool = True
 
 
 @dataclass(kw_only=True)
@@ -106,6 +110,22 @@ class Derived:
     segments: dict[tuple[tuple[bool, str, str, bool], tuple[bool, ...]], tuple[DeviceSegment, ...]] = field(default_factory=dict)
     blocks: dict[tuple[tuple[str, ...], bool, str, str, bool], Blocks] = field(default_factory=dict)
     states: dict[tuple[tuple[str, ...], str, bool, bool, tuple[int, Flow] | None, bool], States] = field(default_factory=dict)
+
+
+class Piece(NamedTuple):
+    """Meshes with several devices along the same axes, with or without sequence parallelism; its number among all."""
+
+    number: int
+    meshes: tuple[Mesh, ...]
+    sp: bool
+
+
+class Found(NamedTuple):
+    """What the points of a piece come to: as the fields of a search are called."""
+
+    cut: dict[str, int]
+    pool: list[Bounded]
+    nearest: list[tuple[float, Point]]
 
 
 class Search:
@@ -118,22 +138,65 @@ class Search:
         self.cut: dict[str, int] = {}
         self.pool: list[Bounded] = []
         self.nearest: list[tuple[float, Point]] = []
+        self.early: dict[Point, Plan | str] = {}
 
-    def run(self, count: int, verdict: Callable[[Point], str] | None = None, objective: Objective = OBJECTIVES["time"]) -> Outcome:
-        """The best points, so many at most. ``verdict``: whether one trains what one device trains; those that are not `proved` are cut."""
-        self.bound()
-        outcome, queue = Outcome(objective=objective, cut=self.cut), Queue(self.pool, objective)
+    def run(
+        self,
+        count: int,
+        verdict: Callable[[Point], str] = lambda _: "proved",
+        objective: Objective = OBJECTIVES["time"],
+        running: Running = ALONE,
+        crew: Crew | None = None,
+    ) -> Outcome:
+        """The best points, so many at most. ``verdict``: whether one trains what one device trains; those that are not `proved` are cut.
+        ``crew``: processes that know :meth:`bounded`."""
+        outcome = Outcome(objective=objective, cut=self.cut)
+        try:
+            self._look_ahead(objective, running, crew)
+            self._choose(outcome, count, verdict, running)
+        except KeyboardInterrupt:
+            if not running.partial:
+                raise
+            outcome.complete = False
+            for plan in self.early.values():
+                if isinstance(plan, Plan):
+                    insort(outcome.plans, plan, key=objective.key)
+        del outcome.plans[count:]
+        return outcome
+
+    def _look_ahead(self, objective: Objective, running: Running, crew: Crew | None) -> None:
+        """Bounds on all points. Where some of them are there, and one may be better than each that was worked out, it is worked out: there
+        is something to tell if the search is interrupted."""
+        bounded, least = 0, inf
+        for done, pool in self.bounding(crew):
+            bounded += done
+            running.tell(f"bounds on {bounded:,} of {self.space.size:,} points")
+            points = Pool(pool)
+            values = points.column(lambda one: one.bound(objective))
+            if len(values) and values.min() < least:
+                point = points[int(values.argmin())]
+                found = self.early[point] = self.asked(point)
+                least = least if isinstance(found, str) else float(objective.value(found))
+
+    def _choose(self, outcome: Outcome, count: int, verdict: Callable[[Point], str], running: Running) -> None:
+        """Work out points until no other can be among the plans, and all of these are proved."""
+        objective, queue = outcome.objective, Queue(self.pool, outcome.objective)
         while queue or outcome.plans:
             last = objective.value(outcome.plans[count - 1]) if len(outcome.plans) >= count else None
             if queue and (last is None or queue.least <= float(last) * (1 + ROUNDING)):
                 outcome.asked += 1
-                found = self.asked(queue.pop())
+                running.tell(f"{outcome.asked:,} placements derived, of {self.size:,} that may fit")
+                point = queue.pop()
+                found = self.early.pop(point, None) or self.asked(point)
                 if isinstance(found, str):
                     self._cut(found, 1)
-                else:
-                    insort(outcome.plans, found, key=objective.key)
+                    continue
+                insort(outcome.plans, found, key=objective.key)
+                if found in outcome.plans[:count]:
+                    running.ahead(point)
                 continue
-            words = [verdict(plan.point) if verdict is not None else "proved" for plan in outcome.plans[:count]]
+            running.tell(f"proving {min(count, len(outcome.plans))} plans")
+            words = [verdict(plan.point) for plan in outcome.plans[:count]]
             for word in words:
                 self._cut(f"{word}, not proved", int(word != "proved"))
             if all(word == "proved" for word in words):
@@ -143,8 +206,6 @@ class Search:
         if not outcome.plans and self.nearest:
             outcome.least = self.least()
         outcome.bounded = len(queue) + max(0, len(outcome.plans) - count)
-        del outcome.plans[count:]
-        return outcome
 
     def asked(self, point: Point) -> Plan | str:
         """A point worked out, or the rule that cuts it."""
@@ -187,6 +248,11 @@ class Search:
             found = plan if found is None or plan.peak - plan.room < found.peak - found.room else found
         return found
 
+    @property
+    def size(self) -> int:
+        """Points that fit by their bounds."""
+        return sum(len(one.rows) for one in self.pool)
+
     # Bounds.
 
     @property
@@ -196,27 +262,70 @@ class Search:
 
     def bound(self) -> None:
         """Bounds on every point that no rule cuts."""
-        for own in self.space.classes(by_stages=not self.alike):
-            self._of_class(own)
+        for _ in self.bounding():
+            pass
+
+    def bounding(self, crew: Crew | None = None) -> Iterator[tuple[int, list[Bounded]]]:
+        """The same step by step: how many points were looked at, and what of them is bounded. ``crew``: as of :meth:`run`."""
+        units: dict[tuple[tuple[str, ...], bool], list[Piece]] = {}  # what is derived for one of them is for no other
+        size: Counter[tuple[tuple[str, ...], bool]] = Counter()
+        for number, own in enumerate(self.space.classes(by_stages=not self.alike)):
+            axes = axes_of(own)
+            sps, *others = self.space.options_of(axes)
+            for place, sp in enumerate(sps):
+                units.setdefault((_inside(axes), sp), []).append(Piece(2 * number + place, own, sp))
+                size[_inside(axes), sp] += len(own) * prod(map(len, others))
+        order = [units[unit] for unit, _ in size.most_common()]
+        found: dict[int, Found] = {}
+        for place, (each, derived) in (crew or Crew(1, {"bound": self.bounded})).each("bound", order):
+            found |= each
+            self.known.blocks |= derived.blocks
+            self.known.states |= derived.states
+            points = sum(self._share(piece) for piece in order[place])
+            yield points, [one for own in each.values() for one in own.pool]
+        for number in sorted(found):
+            for rule, count in found[number].cut.items():
+                self._cut(rule, count)
+            self.pool += found[number].pool
+            self.nearest += found[number].nearest
+        self.nearest = sorted(self.nearest, key=lambda near: near[0])[:NEAREST]
+
+    def bounded(self, unit: Sequence[Piece]) -> tuple[dict[int, Found], Derived]:
+        """What some pieces come to, by number; and, where nothing of them fits, what was derived, since others are then looked at."""
+        before, found = {*self.known.blocks, *self.known.states}, dict[int, Found]()
+        for piece in unit:
+            own = Search(self.task, self.space, self.known)
+            own._of_class(piece)
+            found[piece.number] = Found(own.cut, own.pool, own.nearest)
+        if any(one.pool for one in found.values()):
+            return found, Derived()
+        blocks = {key: blocks for key, blocks in self.known.blocks.items() if key not in before}
+        return found, Derived(blocks=blocks, states={key: states for key, states in self.known.states.items() if key not in before})
+
+    def _share(self, piece: Piece) -> int:
+        """Points of a piece."""
+        sps = self.space.options_of(axes_of(piece.meshes))[0]
+        return len(piece.meshes) * len(self.space.b) * self.space.options // len(sps)
 
     def _cut(self, rule: str, number: int) -> None:
         if number:
             self.cut[rule] = self.cut.get(rule, 0) + number
 
-    def _of_class(self, own: tuple[Mesh, ...]) -> None:
+    def _of_class(self, piece: Piece) -> None:
         """Points of meshes that have several devices along the same axes."""
-        space, batch, axes = self.space, self.task.batch, axes_of(own)
+        space, batch, own, axes = self.space, self.task.batch, piece.meshes, axes_of(piece.meshes)
         rows = [(mesh, b) for mesh in own for b in space.b if batch % (mesh.replicas * b) == 0]
-        self._cut("batch % (dp * b)", (len(own) * len(space.b) - len(rows)) * space.options)
+        sps, attentions, data, flows = space.options_of(axes)
+        each = space.options // len(sps)
+        self._cut("batch % (dp * b)", (len(own) * len(space.b) - len(rows)) * each)
         if not rows:
             return
         columns = {axis: np.array([getattr(mesh, axis) for mesh, _ in rows], dtype=float) for axis in AXES}
         b = np.array([b for _, b in rows], dtype=float)
         m = np.array([batch / (mesh.replicas * b) for mesh, b in rows])
         points = Points(**columns, b=b, m=m, vocabulary=self._vocabulary(columns["tp"]))
-        sps, attentions, data, flows = space.options_of(axes)
-        different = prod(map(len, (sps, attentions, space.recompute, space.fp8, data, flows)))
-        self._cut("the same as another point", len(rows) * (space.options - different))
+        different = prod(map(len, (attentions, space.recompute, space.fp8, data, flows)))
+        self._cut("the same as another point", len(rows) * (each - different))
         if "dp_replicate" in axes:
             sharded = tuple(word for word in data if word not in COPIED)
             self._cut("dp_replicate of what is not sharded", len(rows) * different // len(data) * (len(data) - len(sharded)))
@@ -224,9 +333,9 @@ class Search:
         if not data:
             return
         sums = (m > 1) & (columns["pp"] == 1)  # gradients are added up by a loop of their own
-        each = [taken(points, own) for own in (np.flatnonzero(~sums), np.flatnonzero(sums)) if len(own)]
-        for sp, attention, recompute, fp8, same in product(sps, attentions, space.recompute, space.fp8, each):
-            option = Option(data=data[0], sp=sp, attention=attention, recompute=recompute, fp8=fp8, flow=flows[0])
+        alike = [taken(points, own) for own in (np.flatnonzero(~sums), np.flatnonzero(sums)) if len(own)]
+        for attention, recompute, fp8, same in product(attentions, space.recompute, space.fp8, alike):
+            option = Option(data=data[0], sp=piece.sp, attention=attention, recompute=recompute, fp8=fp8, flow=flows[0])
             self._of_blocks(axes, option, same, data, flows)
 
     def _vocabulary(self, tp: Array) -> Array:
@@ -325,10 +434,9 @@ class Search:
             self.pool.append(Bounded(own.seconds[rows], own.peak[rows], rows, points, chosen))
 
     def _blocks_of(self, option: Option, axes: tuple[str, ...]) -> Blocks:
-        inside = tuple(a for a in axes if a in ("tp", "cp", "ep"))  # blocks are the same for all samples, and in every stage
-        key = (inside, *option.key)
+        key = (_inside(axes), *option.key)
         if key not in self.known.blocks:
-            self.known.blocks[key] = Blocks(self._tasks[option.fp8], replace(option, data="ddp"), inside)
+            self.known.blocks[key] = Blocks(self._tasks[option.fp8], replace(option, data="ddp"), _inside(axes))
         return self.known.blocks[key]
 
     def _derived(self, axes: tuple[str, ...], option: Option, blocks: Blocks, stages: int, *, sums: bool) -> States:
@@ -340,6 +448,11 @@ class Search:
             text = strategy_text(None, of_any, axes, accumulate=sums)
             self.known.states[key] = States(blocks.task, text, blocks, stages if several else None)
         return self.known.states[key]
+
+
+def _inside(axes: Sequence[str]) -> tuple[str, ...]:
+    """Those that blocks know of: they are the same for all samples, and in every stage."""
+    return tuple(axis for axis in axes if axis in ("tp", "cp", "ep"))
 
 
 def _point(points: Points, row: int, option: Option) -> Point:

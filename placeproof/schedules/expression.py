@@ -41,6 +41,9 @@ class Expression:
     tree: ast.expr = field(repr=False, compare=False)
     _meaning: Meaning = field(repr=False, compare=False)
 
+    def __reduce__(self) -> tuple[Any, tuple[str, tuple[str, ...]]]:
+        return read, (self.text, self.names)  # its meaning is made of functions that are sent to no other process
+
     @property
     def relation(self) -> bool:
         """Whether it compares two numbers."""
