@@ -183,9 +183,11 @@ def plan(task: Task, pins: Pins, count: int, why: Sequence[str] = (), known: Der
     space = grid(task, pins, count, why)
     search = Search(task, space, known)
     besides = tuple(beside(task, space, text) for text in why)
-    with Crew(running.jobs, {"bound": search.bounded, "prove": prove}) as crew:
+    with Crew(min(running.jobs, len(search.units())), {"bound": search.bounded, "prove": prove}) as crew:
         verdicts = Verdicts(task.model, crew)
         outcome = search.run(count, verdicts, running=replace(running, ahead=verdicts.ahead), crew=crew)
+    if not outcome.complete:
+        outcome.plans = [plan for plan in outcome.plans if verdicts.get(plan.point.structure, "proved") == "proved"]
     fits = outcome.plans or (outcome.least is not None and outcome.least.fits)
     found = () if fits or not outcome.complete else reasons(task, pins, search.known)
     return Planned(task=task, space=space, outcome=outcome, verdicts=verdicts, reasons=found, besides=besides)

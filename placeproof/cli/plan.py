@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from placeproof.cli import sweep
 from placeproof.cli.options import OfModel, built, given, option, show, takes
+from placeproof.cli.process import EXIT_INTERRUPTED, live_line
 from placeproof.core.diagnostics import Problems, refuse
 
 _SUFFIX = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
@@ -53,12 +55,17 @@ def command(line: CommandLine) -> int:
         if said := given(line.question):
             refuse("PP104", f"a sweep's file says what is asked, and not {', '.join(said)}", help=f"write it in {line.sweep.sweep}")
         return sweep.run(line.sweep, Options, check, planned, json_=line.json_)
-    if said := given(line.sweep):
+    if said := given(replace(line.sweep, jobs=None)):
         refuse("PP104", f"{', '.join(said)}: that is said of a sweep", help="add `--sweep FILE`")
     from placeproof.answers.plan import plan
+    from placeproof.planning.crew import Running
 
-    found = plan(**asked(line.question))
+    with live_line() as tell:
+        running = Running(jobs=line.sweep.jobs or os.cpu_count() or 1, tell=tell, partial=True)
+        found = plan(**asked(line.question), running=running)
     show(found.document, json_=line.json_, ascii=False)
+    if not found.outcome.complete:
+        return EXIT_INTERRUPTED
     return 0 if found.plans else sweep.EXIT_NOTHING_FITS
 
 

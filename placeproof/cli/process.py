@@ -75,20 +75,26 @@ def _text(raw: io.FileIO, before: Any) -> io.TextIOWrapper:
 
 
 @contextmanager
-def progress(noun: str) -> Iterator[Callable[[int, int], None]]:
-    """What tells how many are done, and of how many: in a live line, on a terminal, which is gone after the block."""
+def live_line() -> Iterator[Callable[[str], None]]:
+    """What shows a line in the place of the last one, on a terminal; it is gone after the block."""
     shown = sys.stderr.isatty()
 
-    def tell(done: int, of: int) -> None:
+    def tell(line: str) -> None:
         if shown:
-            sys.stderr.write(f"\r\033[K{done} of {of} {noun}")
+            sys.stderr.write(f"\r\033[K{line}")
             sys.stderr.flush()
 
     try:
         yield tell
     finally:
-        if shown:
-            sys.stderr.write("\r\033[K")
+        tell("")
+
+
+@contextmanager
+def progress(noun: str) -> Iterator[Callable[[int, int], None]]:
+    """What tells how many are done, and of how many, in a live line."""
+    with live_line() as tell:
+        yield lambda done, of: tell(f"{done} of {of} {noun}")
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:

@@ -40,7 +40,7 @@ class Sweep:
     out: str | None = option(
         "--out", "Write the answers of a sweep to a file as they come; what is there already is not asked again.", metavar="FILE.jsonl"
     )
-    jobs: int | None = option("--jobs", "Processes of a sweep. [default: as many as there are cores]", metavar="N", min=1)
+    jobs: int | None = option("--jobs", "Processes. [default: as many as there are cores]", metavar="N", min=1)
     engine: str | None = option(
         "--engine", "Who asks the questions of a sweep: `processes` of this machine, or workers of `dask`. [default: processes]"
     )

@@ -265,9 +265,9 @@ class Search:
         for _ in self.bounding():
             pass
 
-    def bounding(self, crew: Crew | None = None) -> Iterator[tuple[int, list[Bounded]]]:
-        """The same step by step: how many points were looked at, and what of them is bounded. ``crew``: as of :meth:`run`."""
-        units: dict[tuple[tuple[str, ...], bool], list[Piece]] = {}  # what is derived for one of them is for no other
+    def units(self) -> list[list[Piece]]:
+        """All points in parts, the largest first; what is derived for one part is for no other."""
+        units: dict[tuple[tuple[str, ...], bool], list[Piece]] = {}
         size: Counter[tuple[tuple[str, ...], bool]] = Counter()
         for number, own in enumerate(self.space.classes(by_stages=not self.alike)):
             axes = axes_of(own)
@@ -275,13 +275,17 @@ class Search:
             for place, sp in enumerate(sps):
                 units.setdefault((_inside(axes), sp), []).append(Piece(2 * number + place, own, sp))
                 size[_inside(axes), sp] += len(own) * prod(map(len, others))
-        order = [units[unit] for unit, _ in size.most_common()]
+        return [units[unit] for unit, _ in size.most_common()]
+
+    def bounding(self, crew: Crew | None = None) -> Iterator[tuple[int, list[Bounded]]]:
+        """The same step by step: how many points were looked at, and what of them is bounded. ``crew``: as of :meth:`run`."""
+        units = self.units()
         found: dict[int, Found] = {}
-        for place, (each, derived) in (crew or Crew(1, {"bound": self.bounded})).each("bound", order):
+        for place, (each, derived) in (crew or Crew(1, {"bound": self.bounded})).each("bound", units):
             found |= each
             self.known.blocks |= derived.blocks
             self.known.states |= derived.states
-            points = sum(self._share(piece) for piece in order[place])
+            points = sum(self._share(piece) for piece in units[place])
             yield points, [one for own in each.values() for one in own.pool]
         for number in sorted(found):
             for rule, count in found[number].cut.items():

@@ -20,6 +20,8 @@ from placeproof.report.units import giga, percent, seconds_text
 SCHEMA = "placeproof.plan/1"
 #: Plans whose times differ by less are told as equally good: a model of time is no better than that.
 ALIKE = Fraction(2, 100)
+#: Of a plan whose proof was interrupted.
+UNASKED = "not proved yet"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,12 +48,14 @@ def _sections(found: Found) -> Iterator[Section]:
     length = task.model.sizes.get("s")
     of = f"{task.batch:,} sequences" + (f" of {length:,} tokens" if length else "")
     title = f"{task.model.name} on {task.devices:,} devices of {task.cluster.name}, {of} a step"
-    if not outcome.plans:
+    if not outcome.complete:
+        yield section("interrupted", Notes([_so_far(outcome)]))
+    if not outcome.plans and outcome.complete:
         yield section(f"{title}: nothing fits", Lines([*_least(outcome)]))
         if found.reasons:
             rows = [(reason.of, _instead(reason)) for reason in found.reasons]
             yield section("without any one of these something fits", Table(rows, ("reason", "what fits without it")))
-    else:
+    elif outcome.plans:
         best = outcome.plans[0]
         yield section(f"{title}: {seconds_text(best.seconds)}", Lines([*_best(task, best, verdicts)]))
         yield _table(task, outcome)
@@ -61,6 +65,12 @@ def _sections(found: Found) -> Iterator[Section]:
         yield _beside(found, one)
     yield _grid(found.space, outcome)
     yield section("what is taken for granted", Notes(_granted(task), items=True))
+
+
+def _so_far(outcome: Outcome) -> str:
+    if outcome.plans:
+        return "these are the best placements so far: they fit, and better ones may be there"
+    return "no placement is worked out so far"
 
 
 def _least(outcome: Outcome) -> Iterator[str]:
@@ -119,7 +129,7 @@ def _beside(found: Found, one: Beside) -> Section:
 
 def _best(task: Task, plan: Plan, verdicts: Mapping[str, str]) -> Iterator[str]:
     point = plan.point
-    yield f"{plan.expression}, b = {plan.b}, m = {plan.m}, recompute {plan.recompute}: {verdicts[point.structure]}"
+    yield f"{plan.expression}, b = {plan.b}, m = {plan.m}, recompute {plan.recompute}: {verdicts.get(point.structure, UNASKED)}"
     speed = f"{float(_speed(task, plan)):,.0f} tokens a second and device, " if task.model.sizes.get("s") else ""
     yield f"{speed}MFU {percent(plan.step.utilisation[0])}; tensors take {giga(plan.peak)} of {giga(plan.room)} GB"
 
@@ -171,7 +181,7 @@ def fits(plan: Placed) -> bool | None:
 
 def _strategies(outcome: Outcome, verdicts: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     for number, plan in enumerate(outcome.plans, 1):
-        yield str(number), verdicts[plan.point.structure], plan.expression
+        yield str(number), verdicts.get(plan.point.structure, UNASKED), plan.expression
 
 
 def _times(outcome: Outcome) -> Section:
@@ -194,7 +204,10 @@ def _grid(space: Space, outcome: Outcome) -> Section:
     rows += [(f"{n:,}", what) for n, what in others if n]
     counts = ((len(space.meshes), "mesh", "meshes"), (len(space.b), "size of a micro-batch", "sizes of a micro-batch"))
     options = ", ".join(f"{n:,} {one if n == 1 else more}" for n, one, more in counts) + f", {space.options:,} options of each"
-    return section(f"a grid of {space.size:,} points", Lines([options]), Table(rows, ("points", "what became of them"), (0,)))
+    title = f"a grid of {space.size:,} points"
+    if not outcome.complete:
+        return section(title, Lines([options]))
+    return section(title, Lines([options]), Table(rows, ("points", "what became of them"), (0,)))
 
 
 def _granted(task: Task) -> list[str]:
@@ -229,6 +242,7 @@ def _data(found: Found) -> dict[str, Any]:
             "fp8": list(space.fp8),
             "schedule": [flow.text for flow in space.flows],
         },
+        "complete": outcome.complete,
         "cut": outcome.cut,
         "bounded": outcome.bounded,
         "derived": outcome.asked,
