@@ -183,7 +183,7 @@ def plan(task: Task, pins: Pins, count: int, why: Sequence[str] = (), known: Der
     space = grid(task, pins, count, why)
     search = Search(task, space, known)
     besides = tuple(beside(task, space, text) for text in why)
-    with Crew(min(running.jobs, len(search.units())), {"bound": search.bounded, "prove": prove}) as crew:
+    with Crew(min(running.jobs, len(search.units())), {"bound": search.of_unit, "prove": prove}) as crew:
         verdicts = Verdicts(task.model, crew)
         outcome = search.run(count, verdicts, running=replace(running, ahead=verdicts.ahead), crew=crew)
     if not outcome.complete:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from math import inf, prod
@@ -149,7 +150,7 @@ class Search:
         crew: Crew | None = None,
     ) -> Outcome:
         """The best points, so many at most. ``verdict``: whether one trains what one device trains; those that are not `proved` are cut.
-        ``crew``: processes that know :meth:`bounded`."""
+        ``crew``: processes that know :meth:`of_unit`."""
         outcome = Outcome(objective=objective, cut=self.cut)
         try:
             self._look_ahead(objective, running, crew)
@@ -281,7 +282,7 @@ class Search:
         """The same step by step: how many points were looked at, and what of them is bounded. ``crew``: as of :meth:`run`."""
         units = self.units()
         found: dict[int, Found] = {}
-        for place, (each, derived) in (crew or Crew(1, {"bound": self.bounded})).each("bound", units):
+        for place, (each, derived) in (crew or Crew(1, {"bound": self.of_unit})).each("bound", units):
             found |= each
             self.known.blocks |= derived.blocks
             self.known.states |= derived.states
@@ -294,11 +295,12 @@ class Search:
             self.nearest += found[number].nearest
         self.nearest = sorted(self.nearest, key=lambda near: near[0])[:NEAREST]
 
-    def bounded(self, unit: Sequence[Piece]) -> tuple[dict[int, Found], Derived]:
+    def of_unit(self, unit: Sequence[Piece]) -> tuple[dict[int, Found], Derived]:
         """What some pieces come to, by number; and, where nothing of them fits, what was derived, since others are then looked at."""
         before, found = {*self.known.blocks, *self.known.states}, dict[int, Found]()
         for piece in unit:
-            own = Search(self.task, self.space, self.known)
+            own = copy(self)
+            own.cut, own.pool, own.nearest = {}, [], []
             own._of_class(piece)
             found[piece.number] = Found(own.cut, own.pool, own.nearest)
         if any(one.pool for one in found.values()):
