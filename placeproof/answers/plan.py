@@ -149,7 +149,7 @@ def grid(task: Task, pins: Pins, count: int, why: Sequence[str] = ()) -> Space:
 
 
 class Verdicts(dict[str, str]):
-    """Verdicts on structures of points, each a strategy with open degrees; ``crew``: processes that know :func:`word_of`'s `prove`."""
+    """Verdicts on structures of points, each a strategy with open degrees; ``crew``: processes that know :func:`prove`."""
 
     def __init__(self, model: Model, crew: Crew) -> None:
         self.model, self.crew = model, crew

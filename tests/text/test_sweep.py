@@ -326,7 +326,7 @@ def test_bad_input_is_refused(content: str, options: list[str], message: str, he
 
 def test_what_is_said_of_a_sweep_needs_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", "--model", "gpt3-125m", "--out", "x.jsonl", "--jobs", "2"]) == 2
-    assert "--out, --jobs: that is said of a sweep" in capsys.readouterr().err
+    assert "--out: that is said of a sweep" in capsys.readouterr().err
 
 
 # Dask.
