@@ -18,7 +18,7 @@ P*b_omega/512
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
@@ -97,13 +97,14 @@ def model(subject: str | Strategy | Template | Program, model: str | Model, **op
     return model_formulas(subject, model, **options)
 
 
-def plan(model: str | Model, cluster: str, devices: int, **options: Any) -> Planned:
-    """The best placements of a model on so many devices of a cluster: what ``placeproof plan`` says.
+def plan(model: str | Model, cluster: str, devices: int | Sequence[int], **options: Any) -> Planned:
+    """The best placements of a model on so many devices of a cluster, or on one of several numbers of them: what ``placeproof plan`` says.
 
     ``options``: ``batch`` (sequences of a step) or ``tokens``; ``only``, ``forbid`` and ``most`` (choices that are pinned, texts as on the
-    command line: ``only=["tp=8"]``), ``count`` (how many plans), ``why`` (strategies that are asked about), ``efficiency``, ``overlap``,
-    ``reserve``, ``implementation``, ``fp8``, ``vocab_padding``, ``precision``, and symbols: ``plan("llama3-8b", "dgx-h100", 16, batch=64,
-    s=4096)``.
+    command line: ``only=["tp=8"]``), ``count`` (how many plans), ``why`` (strategies that are asked about), ``objective`` (``time``,
+    ``memory`` or ``tokens-per-device``), ``pareto`` (whether also those that nothing beats in both time and memory), ``efficiency``,
+    ``overlap``, ``reserve``, ``implementation``, ``fp8``, ``vocab_padding``, ``precision``, and symbols: ``plan("llama3-8b", "dgx-h100",
+    16, batch=64, s=4096)``.
 
     Raises :class:`placeproof.core.diagnostics.InputError` when the input cannot be used.
     """

@@ -13,7 +13,7 @@ from placeproof.answers.models import Clock, ModelRun, require_known
 from placeproof.answers.numbers import Settings, byte_count
 from placeproof.answers.proof import judgement_of_model
 from placeproof.clusters import find as find_cluster
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import Problems, unknown_name
 from placeproof.core.symbols import info
 from placeproof.cost.model.derivation import WIDTHS
 from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap
@@ -23,8 +23,10 @@ from placeproof.models import substituted
 from placeproof.planning.choices import Pins, space_of
 from placeproof.planning.crew import ALONE, Crew, Running
 from placeproof.planning.exact import Plan
+from placeproof.planning.frontier import Frontier, frontier
+from placeproof.planning.objective import OBJECTIVES
 from placeproof.planning.reasons import beside, reasons, require_strategy
-from placeproof.planning.search import Derived, Search
+from placeproof.planning.search import Derived, Outcome, Search
 from placeproof.planning.space import Flow, Point, Space
 from placeproof.planning.task import Task
 from placeproof.report import plan as documents
@@ -57,7 +59,7 @@ class Planned(Answer, documents.Found):
 def planned(
     model: str | Model,
     cluster: str | Cluster,
-    devices: int,
+    devices: int | Sequence[int],
     *,
     batch: int | None = None,
     tokens: int | None = None,
@@ -66,6 +68,8 @@ def planned(
     most: Sequence[str] = (),
     count: int = 10,
     why: Sequence[str] = (),
+    objective: str = "time",
+    pareto: bool = False,
     efficiency: Setting | None = None,
     overlap: Overlap = DEFAULT_OVERLAP,
     reserve: Setting | None = None,
@@ -87,15 +91,29 @@ def planned(
     settings = Settings(given=texts(numbers), precision=precision).numbers()
     run = ModelRun(fp8=fp8, padding=vocab_padding, run_by=run_by)
     return plan(
-        question(read, run, settings, clock, devices, batch=batch, tokens=tokens), Pins(only=only, forbid=forbid, most=most), count, why
+        question(read, run, settings, clock, devices, batch=batch, tokens=tokens),
+        Pins(only=only, forbid=forbid, most=most),
+        count,
+        why,
+        objective=objective,
+        pareto=pareto,
     )
 
 
 def question(
-    model: Model, run: ModelRun, numbers: Numbers, clock: Clock, devices: int, *, batch: int | None = None, tokens: int | None = None
+    model: Model,
+    run: ModelRun,
+    numbers: Numbers,
+    clock: Clock,
+    devices: int | Sequence[int],
+    *,
+    batch: int | None = None,
+    tokens: int | None = None,
 ) -> Task:
-    """What is asked. ``batch``: sequences of a step; or ``tokens``: as many as that. Raises InputError with everything that is wrong."""
+    """What is asked. ``devices``: one number of them, or several that are tried; ``batch``: sequences of a step; or ``tokens``: as many as
+    that. Raises InputError with everything that is wrong."""
     problems = Problems()
+    counts = sorted({devices} if isinstance(devices, int) else {*devices})
     names = {name for name in numbers.given if name in model.symbols() and name != "b"}
     for name in (n for n in numbers.given if n in ("b", "m", "N") or n.startswith("N_")):
         remedies = {"m": "it follows from the global batch and b", "N": "`--devices 64`"}
@@ -118,11 +136,13 @@ def question(
     if run.run_by is not None and run.run_by.modules:
         message = f"`{run.run_by.name}` runs modules of one device, and plans split their tensors"
         problems.add("PP310", message, help="another implementation, or none")
-    if not 1 <= devices <= 1 << 20:
-        problems.add("PP202", f"{devices:,} devices cannot be planned for", help=f"from 1 to {1 << 20:,}")
+    if not counts:
+        problems.add("PP202", "a plan is for some number of devices", help="for example 8")
+    for number in (n for n in counts if not 1 <= n <= 1 << 20):
+        problems.add("PP202", f"{number:,} devices cannot be planned for", help=f"from 1 to {1 << 20:,}")
     joined = clock.cluster.levels[-1].joins
-    if joined is not None and devices > joined:
-        problems.add("PP202", f"{clock.cluster.name} joins {joined} devices, and {devices} are asked for", help=f"at most {joined}")
+    if joined is not None and counts and counts[-1] > joined:
+        problems.add("PP202", f"{clock.cluster.name} joins {joined} devices, and {counts[-1]} are asked for", help=f"at most {joined}")
     open_ = {str(s) for n in model.symbols().values() if not isinstance(n, int) for s in n.free_symbols}
     for name in sorted(open_ - {"b"}):
         problems.add("PP203", f"`{name}` of {model.name} is not set ({info(name).meaning})", help=how_to_set(name))
@@ -130,20 +150,23 @@ def question(
     assert batch is not None
     values = {name: n for name, n in clock.values(numbers, fp8=run.fp8).items() if name not in names}
     return Task(
-        model=model, cluster=clock.cluster, devices=devices, batch=batch, values=values, overlap=clock.overlap, reserve=clock.reserve,
-        run_by=run.run_by, fp8=run.fp8, padding=run.padding, widths={**WIDTHS, **run.widths},
+        model=model, cluster=clock.cluster, devices=counts[-1], fewer=(*counts[:-1],), batch=batch, values=values, overlap=clock.overlap,
+        reserve=clock.reserve, run_by=run.run_by, fp8=run.fp8, padding=run.padding, widths={**WIDTHS, **run.widths},
     )  # fmt: skip
 
 
-def grid(task: Task, pins: Pins, count: int, why: Sequence[str] = ()) -> Space:
+def grid(task: Task, pins: Pins, count: int, why: Sequence[str] = (), objective: str = "time") -> Space:
     """The grid that the pins leave. Raises InputError with everything that is wrong, before anything is derived."""
     problems = Problems()
     if not 1 <= count <= 100:
         problems.add("PP202", f"{count} plans cannot be listed", help="from 1 to 100")
+    with problems.collecting():
+        if objective not in OBJECTIVES:
+            raise unknown_name(f"there is no objective `{objective}`", objective, OBJECTIVES, f"there are {', '.join(OBJECTIVES)}")
     for text in why:
         with problems.collecting():
             require_strategy(task, text)
-    space = problems.attempt(lambda: space_of(task.model, task.devices, task.batch, pins, task.joined, fp8=task.fp8))
+    space = problems.attempt(lambda: space_of(task.model, task.counts, task.batch, pins, task.joined, fp8=task.fp8))
     problems.raise_if_any()
     return space()
 
@@ -177,17 +200,45 @@ def prove(task: tuple[str, Model]) -> str:
     return judgement_of_model(structure, model).word
 
 
-def plan(task: Task, pins: Pins, count: int, why: Sequence[str] = (), known: Derived | None = None, running: Running = ALONE) -> Planned:
-    """The best plans of the grid that the pins leave, each proved; and beside them strategies that are asked about. ``known``: as of
-    :class:`placeproof.planning.search.Search`. Raises InputError."""
-    space = grid(task, pins, count, why)
+def plan(
+    task: Task,
+    pins: Pins,
+    count: int,
+    why: Sequence[str] = (),
+    known: Derived | None = None,
+    running: Running = ALONE,
+    *,
+    objective: str = "time",
+    pareto: bool = False,
+) -> Planned:
+    """The best plans of the grid that the pins leave, each proved; and beside them strategies that are asked about.
+
+    ``objective``: a key of :data:`placeproof.planning.objective.OBJECTIVES`; ``pareto``: whether also those that nothing beats in both time
+    and memory. ``known``: as of :class:`placeproof.planning.search.Search`. Raises InputError.
+    """
+    space = grid(task, pins, count, why, objective)
     search = Search(task, space, known)
     besides = tuple(beside(task, space, text) for text in why)
     with Crew(min(running.jobs, len(search.units())), {"bound": search.of_unit, "prove": prove}) as crew:
         verdicts = Verdicts(task.model, crew)
-        outcome = search.run(count, verdicts, running=replace(running, ahead=verdicts.ahead), crew=crew)
+        running = replace(running, ahead=verdicts.ahead)
+        outcome = search.run(count, verdicts, OBJECTIVES[objective], running, crew)
+        unbeaten = _frontier(search, outcome, verdicts, running) if pareto else None
     if not outcome.complete:
         outcome.plans = [plan for plan in outcome.plans if verdicts.get(plan.point.structure, "proved") == "proved"]
     fits = outcome.plans or (outcome.least is not None and outcome.least.fits)
     found = () if fits or not outcome.complete else reasons(task, pins, search.known)
-    return Planned(task=task, space=space, outcome=outcome, verdicts=verdicts, reasons=found, besides=besides)
+    return Planned(task=task, space=space, outcome=outcome, verdicts=verdicts, reasons=found, besides=besides, frontier=unbeaten)
+
+
+def _frontier(search: Search, outcome: Outcome, verdicts: Verdicts, running: Running) -> Frontier | None:
+    """The plans that nothing beats, None where that was interrupted."""
+    if not outcome.complete:
+        return None
+    try:
+        return frontier(search, verdicts, running)
+    except KeyboardInterrupt:
+        if not running.partial:
+            raise
+        outcome.complete = False
+        return None

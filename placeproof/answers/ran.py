@@ -120,7 +120,7 @@ def _answered(asked: _Question, pins: Pins, known: dict[tuple[object, ...], Deri
     key = task.model.name, tuple(task.model.sizes.items()), task.cluster.name, task.fp8, tuple(task.values.items()), task.overlap
     outcome = plan(task, pins, 1, known=known.setdefault(key, Derived()))
     ours = outcome.plans[0] if outcome.plans else None
-    space = space_of(task.model, task.devices, task.batch, pins, task.joined, fp8=task.fp8)
+    space = space_of(task.model, task.counts, task.batch, pins, task.joined, fp8=task.fp8)
     return [
         Ran(names=tuple(names), task=task, theirs=theirs, ours=ours, lacks=lacking(space, one.strategy, theirs.recompute, one.run.stages))
         for one, theirs, names in asked.theirs.values()

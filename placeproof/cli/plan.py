@@ -20,7 +20,9 @@ _SUFFIX = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 class Options:
     """A question."""
 
-    devices: int | None = option("--devices", "Devices of the cluster that are used, all of them.", metavar="N", min=1)
+    devices: str | None = option(
+        "--devices", "Devices of the cluster that are used, all of them; several numbers are tried: 8,16,32.", metavar="N,..."
+    )
     global_batch: int | None = option("--global-batch", "Sequences of a step.", metavar="N", min=1)
     tokens: str | None = option("--tokens", "Tokens of a step, in place of its sequences: 4M, 4194304.", metavar="N")
     about: OfModel
@@ -36,6 +38,16 @@ class Options:
     top: int = option("--top", "How many plans are listed.", metavar="N", default=10, min=1)
     why: list[str] | None = option(
         "--why", "Say where a strategy stands, `fsdp(64)`, and what it loses; may be repeated.", metavar="STRATEGY"
+    )
+    objective: str = option(
+        "--objective",
+        "What is best: `time`, the shortest step; `memory`, the least bytes of tensors on the fullest device, then the shortest step;"
+        " `tokens-per-device`, the most tokens a second and device: not the order of time where `--devices` says several numbers.",
+        metavar="time|memory|tokens-per-device",
+        default="time",
+    )
+    pareto: bool = option(
+        "--pareto", "List also all plans that nothing beats in both the seconds of a step and the bytes of tensors.", default=False
     )
 
 
@@ -73,7 +85,9 @@ def check(said: Mapping[str, Any]) -> None:
     """Raise InputError with everything that is wrong with a question of a file, as far as that shows without deriving anything."""
     from placeproof.answers.plan import grid
 
-    grid(**asked(built(Options, said)))
+    question = asked(built(Options, said))
+    del question["pareto"]  # it leaves the grid as it is
+    grid(**question)
 
 
 def planned(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,7 +113,7 @@ def asked(o: Options) -> dict[str, Any]:
                 "PP104", f"`{name}` is what a plan chooses", help=f"pin it: `--only recompute={value}`" if name == "--recompute" else None
             )
     run, clock = o.about.run(problems), o.about.clock(o.set_ or [], problems)
-    tokens = _tokens(o.tokens, problems)
+    tokens, devices = _tokens(o.tokens, problems), _devices(str(o.devices or ""), problems)
     problems.raise_if_any()
     from placeproof.answers import subject
     from placeproof.answers.numbers import Settings
@@ -107,16 +121,26 @@ def asked(o: Options) -> dict[str, Any]:
     from placeproof.planning.choices import Pins
 
     assert clock is not None
-    assert o.devices is not None
     model = problems.attempt(lambda: subject.model(str(o.about.model)))
     numbers = problems.attempt(Settings(given=o.set_ or [], precision=o.precision).numbers)
     problems.raise_if_any()
     return {
-        "task": question(model(), run, numbers(), clock, o.devices, batch=o.global_batch, tokens=tokens),
+        "task": question(model(), run, numbers(), clock, devices, batch=o.global_batch, tokens=tokens),
         "pins": Pins(only=tuple(o.only or ()), forbid=tuple(o.forbid or ()), most=tuple(o.most or ())),
         "count": o.top,
         "why": o.why or (),
+        "objective": o.objective,
+        "pareto": o.pareto,
     }
+
+
+def _devices(text: str, problems: Problems) -> list[int]:
+    """Numbers of devices, with commas between them; nothing where nothing is said."""
+    each = [part.strip() for part in text.split(",")] if text else []
+    if not all(re.fullmatch(r"[1-9][0-9]{0,8}", part) for part in each):
+        problems.add("PP202", f"`--devices {text}` is no number of devices", help="for example 8, or 8,16,32 to try several")
+        return []
+    return [int(part) for part in each]
 
 
 def _tokens(text: str | None, problems: Problems) -> int | None:

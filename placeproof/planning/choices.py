@@ -10,7 +10,7 @@ from functools import cached_property
 from placeproof.core.diagnostics import InputError, Problems, suggestion
 from placeproof.cost.model.recomputation import RECOMPUTE, words
 from placeproof.models import Model
-from placeproof.planning.space import AGAIN, ATTENTION, AXES, DATA, Flow, Space, divisors, meshes
+from placeproof.planning.space import AGAIN, ATTENTION, AXES, DATA, Flow, Mesh, Space, divisors, meshes
 from placeproof.schedules import form, load, names
 from placeproof.schedules.schedule import StageLayout
 
@@ -56,14 +56,14 @@ class Pins:
         return Pins(**{name: [text for text in getattr(self, name) if f"{option} {text}" in given] for name, option in _OPTIONS.items()})
 
 
-def space_of(model: Model, devices: int, batch: int, pins: Pins, joined: Sequence[int] = (), *, fp8: bool = False) -> Space:
-    """The grid. ``joined``: how many devices levels of links join: unless sizes of groups that share states are pinned, those that have
-    copies fill one of these. ``fp8``: unless that is pinned.
+def space_of(model: Model, devices: Sequence[int], batch: int, pins: Pins, joined: Sequence[int] = (), *, fp8: bool = False) -> Space:
+    """The grid for some numbers of devices. ``joined``: how many devices levels of links join: unless sizes of groups that share states are
+    pinned, those that have copies fill one of these. ``fp8``: unless that is pinned.
 
     Raises InputError with everything that is wrong with the pins, and where they leave nothing.
     """
     problems = Problems()
-    degrees = divisors(devices)
+    degrees = tuple(sorted({degree for n in devices for degree in divisors(n)}))
     experts = "experts" in {dim for segment in model.segments for block in segment.blocks for t in block.program.tensors for dim in t.dims}
     tried: dict[str, tuple[object, ...]] = {
         **dict.fromkeys(AXES, degrees),
@@ -80,22 +80,24 @@ def space_of(model: Model, devices: int, batch: int, pins: Pins, joined: Sequenc
         problems.add("PP104", f"`--fp8` and `{pinned[0]}` say the same thing twice, or two things", help="the pin alone: `--only fp8=yes`")
     allowed = _allowed(tried, pins, problems)
     problems.raise_if_any()
-    every = meshes(devices, {axis: allowed[axis] for axis in AXES})  # type: ignore[misc]
-    if not any(text.partition("=")[0].strip() in ("dp_shard", "dp_replicate") for text in pins.only):
-        every = (mesh for mesh in every if mesh.dp_replicate == 1 or mesh.tp * mesh.cp * mesh.ep * mesh.dp_shard in joined)
-    found = tuple(every)
-    if not found:
-        listed = ", ".join(pins.given) or "nothing is pinned"
-        problems.add(
-            "PP202", f"no mesh has {devices} devices with these degrees ({listed})", help="degrees multiply to the number of devices"
-        )
-    elif all(batch % (n * b) for n in {mesh.replicas for mesh in found} for b in allowed["b"]):  # type: ignore[operator]
-        replicas, sizes = _listed(sorted({mesh.replicas for mesh in found})), _listed(allowed["b"])
-        message = f"no micro-batch of {sizes} sequences shares out {batch:,} over {replicas} replicas (dp * ep)"
-        problems.add("PP202", message, help="another batch, another `b`, or fewer replicas")
+    sized = any(text.partition("=")[0].strip() in ("dp_shard", "dp_replicate") for text in pins.only)
+    found: dict[int, tuple[Mesh, ...]] = {}
+    for number in devices:
+        own = meshes(number, {axis: allowed[axis] for axis in AXES})  # type: ignore[misc]
+        fill = (mesh for mesh in own if mesh.dp_replicate == 1 or mesh.tp * mesh.cp * mesh.ep * mesh.dp_shard in joined)
+        found[number] = tuple(own if sized else fill)
+    for number, every in found.items():
+        replicas = sorted({mesh.replicas for mesh in every})
+        if not every:
+            listed, help = ", ".join(pins.given) or "nothing is pinned", "degrees multiply to the number of devices"
+            problems.add("PP202", f"no mesh has {number} devices with these degrees ({listed})", help=help)
+        elif all(batch % (n * b) for n in replicas for b in allowed["b"]):  # type: ignore[operator]
+            sizes, help = _listed(allowed["b"]), "another batch, another `b`, or fewer replicas"
+            message = f"no micro-batch of {sizes} sequences shares out {batch:,} over {_listed(replicas)} replicas (dp * ep)"
+            problems.add("PP202", message, help=help)
     problems.raise_if_any()
     return Space(
-        meshes=found,
+        meshes=tuple(mesh for own in found.values() for mesh in own),
         b=allowed["b"],  # type: ignore[arg-type]
         data=allowed["data"],  # type: ignore[arg-type]
         sp=allowed["sp"],  # type: ignore[arg-type]

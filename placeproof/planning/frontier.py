@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from placeproof.planning.crew import ALONE, Running
 from placeproof.planning.exact import Plan
 from placeproof.planning.objective import OBJECTIVES
 from placeproof.planning.search import ROUNDING, Pool, Search
@@ -25,25 +26,39 @@ class Frontier:
     cut: Counter[str] = field(default_factory=Counter)
 
 
-def frontier(search: Search, verdict: Callable[[Point], str] | None = None) -> Frontier:
+def frontier(search: Search, verdict: Callable[[Point], str] = lambda _: "proved", running: Running = ALONE) -> Frontier:
     """The plans of a search that has its bounds. ``verdict``: as of :meth:`Search.run`."""
+    unproved: dict[str, str] = {}
+    while True:
+        found = _unbeaten(search, unproved, running)
+        for plan in found.plans:
+            running.ahead(plan.point)
+        running.tell(f"proving {len(found.plans)} plans")
+        words = {plan.point.structure: verdict(plan.point) for plan in found.plans}
+        if all(word == "proved" for word in words.values()):
+            return found
+        unproved |= {text: word for text, word in words.items() if word != "proved"}
+
+
+def _unbeaten(search: Search, unproved: Mapping[str, str], running: Running) -> Frontier:
+    """The same, whatever is proved but for structures of which it is known that they are ``unproved``."""
     pool, found = Pool(search.pool), Frontier()
     seconds, peak = pool.column(lambda one: one.seconds), pool.column(lambda one: one.peak)
     # What is as fast is worked out by its bytes: the first one then beats the others. Any order gives the same plans.
     left = np.lexsort((peak, seconds.astype(np.float32)))
     while len(left):
-        number, left = left[0], left[1:]
+        point, left = pool[left[0]], left[1:]
+        if point.structure in unproved:
+            found.cut[f"{unproved[point.structure]}, not proved"] += 1
+            continue
         found.asked += 1
-        plan = search.asked(pool[number])
+        running.tell(f"{found.asked:,} placements derived, {len(left):,} left that may be faster or smaller than others")
+        plan = search.asked(point)
         if isinstance(plan, str):
             found.cut[plan] += 1
             continue
         if any(beats(other, plan) for other in found.plans):
             found.beaten += 1
-            continue
-        word = "proved" if verdict is None else verdict(plan.point)
-        if word != "proved":
-            found.cut[f"{word}, not proved"] += 1
             continue
         kept = [other for other in found.plans if not beats(plan, other)]
         found.beaten += len(found.plans) - len(kept)

@@ -43,7 +43,7 @@ def reasons(task: Task, pins: Pins, known: Derived | None = None) -> tuple[Reaso
     """A minimal set of reasons why nothing fits: without any one of them something does, or would in a device with more memory. Where no
     point keeps all rules, and more devices do not help, there is none."""
     known = known or Derived()
-    names = [*pins.given, f"{task.devices:,} devices"]
+    names = [*pins.given, task.devices_text]
     kept = list(names)
     for name in names:  # what can be left out, is, as long as nothing fits without it
         without = [other for other in kept if other != name]
@@ -51,7 +51,7 @@ def reasons(task: Task, pins: Pins, known: Derived | None = None) -> tuple[Reaso
             kept = without
     found = [Reason(of=name, plan=plan, devices=n) for name in kept for plan, n in [_relaxed(task, pins, names, kept, name, known)]]
     least = _search(task, _left(pins, names, kept), known).least()
-    return (*([] if least is None else [Reason(of="the memory of a device", plan=least, devices=task.devices)]), *found)
+    return (*([] if least is None else [Reason(of="the memory of a device", plan=least, devices=least.devices)]), *found)
 
 
 def _left(pins: Pins, names: Sequence[str], kept: Sequence[str]) -> Relaxed:
@@ -66,13 +66,12 @@ def _relaxed(task: Task, pins: Pins, names: Sequence[str], kept: Sequence[str], 
 
 def _fitting(task: Task, asked: Relaxed, known: Derived) -> tuple[Plan, int] | None:
     """What fits, and on how many devices: of as many as there are, and where there may be more, of twice as many, and so on."""
-    for doubled in range(1 + DOUBLED * asked.more):
-        devices = task.devices << doubled
-        joined = task.cluster.levels[-1].joins
+    joined = task.cluster.levels[-1].joins
+    for devices in (n << doubled for doubled in range(1 + DOUBLED * asked.more) for n in task.counts):
         if joined is not None and devices > joined:
-            return None
+            continue
         try:
-            found = _search(replace(task, devices=devices), asked, known).fitting()
+            found = _search(replace(task, devices=devices, fewer=()), asked, known).fitting()
         except InputError:  # a grid that has no point
             continue
         if found is not None:
@@ -81,7 +80,7 @@ def _fitting(task: Task, asked: Relaxed, known: Derived) -> tuple[Plan, int] | N
 
 
 def _search(task: Task, asked: Relaxed, known: Derived) -> Search:
-    search = Search(task, space_of(task.model, task.devices, task.batch, asked.pins, task.joined, fp8=task.fp8), known)
+    search = Search(task, space_of(task.model, task.counts, task.batch, asked.pins, task.joined, fp8=task.fp8), known)
     search.bound()
     return search
 
@@ -100,8 +99,9 @@ def require_strategy(task: Task, text: str) -> Strategy:
     strategy = parse_strategy(text)
     if any(axis.degree is None for axis in strategy.axes):
         refuse("PP203", f"`{text}` leaves degrees open", help="say all of them: `zero1(8) * tp(8)`")
-    if (devices := prod(axis.degree or 1 for axis in strategy.axes)) != task.devices:
-        refuse("PP202", f"`{text}` is of {devices:,} devices, and {task.devices:,} are planned for", help="degrees multiply to that number")
+    if (devices := prod(axis.degree or 1 for axis in strategy.axes)) not in task.counts:
+        message = f"`{text}` is of {devices:,} devices, and plans are for {task.devices_text}"
+        refuse("PP202", message, help="degrees multiply to the number of devices")
     return strategy
 
 

@@ -23,7 +23,8 @@ class Task:
     """A model, of the sizes that were set, on so many devices of a cluster, with so many sequences in a step.
 
     ``values``: of symbols that are neither degrees nor sizes of the model, nor b or m: bytes of an element, a device's load. ``reserve``:
-    bytes that a device needs for all but tensors. ``padding``: as of :func:`placeproof.cost.model.vocabulary.padded`.
+    bytes that a device needs for all but tensors. ``padding``: as of :func:`placeproof.cost.model.vocabulary.padded`. ``fewer``: smaller
+    numbers of devices that are tried as well.
     """
 
     model: Model
@@ -37,8 +38,20 @@ class Task:
     fp8: bool = False
     padding: int | None = None
     widths: Mapping[str, int] = field(default_factory=lambda: WIDTHS)
+    fewer: tuple[int, ...] = ()
     _times: dict[tuple[str, tuple[Group, ...]], ExchangeTime] = field(default_factory=dict, repr=False)
     _groups: dict[tuple[tuple[tuple[str, int], ...], tuple[str, ...]], tuple[Group, ...]] = field(default_factory=dict, repr=False)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Every number of devices that is tried."""
+        return (*self.fewer, self.devices)
+
+    @property
+    def devices_text(self) -> str:
+        """`16 devices`, `8, 16 or 32 devices`."""
+        *others, last = (f"{n:,}" for n in self.counts)
+        return f"{', '.join(others)} or {last} devices" if others else f"{last} devices"
 
     @cached_property
     def rates(self) -> Rates:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import log
 from typing import Any
 
 from placeproof.cost.model.process import process_memory
 from placeproof.cost.model.time import OVERLAP
 from placeproof.planning.exact import Placed, Plan
+from placeproof.planning.frontier import Frontier
+from placeproof.planning.objective import OBJECTIVES, Objective
 from placeproof.planning.reasons import Beside, Reason, terms
 from placeproof.planning.search import Outcome
 from placeproof.planning.space import AXES, SHARING, Space
 from placeproof.planning.task import Task
-from placeproof.report.document import Document, Lines, Notes, Section, Table, section
+from placeproof.report.document import Code, Document, Lines, Notes, Section, Table, section
 from placeproof.report.units import giga, percent, seconds_text
 
 SCHEMA = "placeproof.plan/1"
@@ -27,7 +30,8 @@ UNASKED = "not proved yet"
 @dataclass(frozen=True, kw_only=True)
 class Found:
     """What is told: the best plans, and what became of the other points of the grid. ``verdicts``: by the strategy of a plan, with open
-    degrees. ``reasons``: why nothing fits. ``besides``: strategies that were asked about."""
+    degrees. ``reasons``: why nothing fits. ``besides``: strategies that were asked about. ``frontier``: plans that nothing beats, if
+    they are asked for."""
 
     task: Task
     space: Space
@@ -35,19 +39,20 @@ class Found:
     verdicts: Mapping[str, str]
     reasons: Sequence[Reason] = ()
     besides: Sequence[Beside] = ()
+    frontier: Frontier | None = None
 
 
 def document(found: Found) -> Document:
     """All of it."""
     task = found.task
-    return Document(name=f"{task.model.name} on {task.devices} devices", sections=lambda: _sections(found), data=lambda: _data(found))
+    return Document(name=f"{task.model.name} on {task.devices_text}", sections=lambda: _sections(found), data=lambda: _data(found))
 
 
 def _sections(found: Found) -> Iterator[Section]:
     task, outcome, verdicts = found.task, found.outcome, found.verdicts
     length = task.model.sizes.get("s")
     of = f"{task.batch:,} sequences" + (f" of {length:,} tokens" if length else "")
-    title = f"{task.model.name} on {task.devices:,} devices of {task.cluster.name}, {of} a step"
+    title = f"{task.model.name} on {task.devices_text} of {task.cluster.name}, {of} a step"
     if not outcome.complete:
         yield section("interrupted", Notes([_so_far(outcome)]))
     if not outcome.plans and outcome.complete:
@@ -57,10 +62,16 @@ def _sections(found: Found) -> Iterator[Section]:
             yield section("without any one of these something fits", Table(rows, ("reason", "what fits without it")))
     elif outcome.plans:
         best = outcome.plans[0]
-        yield section(f"{title}: {seconds_text(best.seconds)}", Lines([*_best(task, best, verdicts)]))
-        yield _table(task, outcome)
-        yield section("strategies", Table([*_strategies(outcome, verdicts)], ("", "verdict", "strategy"), (0,)))
+        reached = f"{giga(best.most)} GB of tensors" if outcome.objective.memory else seconds_text(best.seconds)
+        yield section(f"{title}: {reached}", Lines([*_best(task, best, verdicts)]))
+        yield _table("plans", task, outcome.plans, outcome.objective)
+        yield _strategies(outcome.plans, verdicts)
         yield _times(outcome)
+    if found.frontier is not None and found.frontier.plans:
+        plans = found.frontier.plans
+        yield _table(f"nothing beats these {len(plans)} in both time and memory", task, plans, OBJECTIVES["time"])
+        yield section("their steps in seconds, and the tensors of their fullest devices in GB", Code([*plot(plans)]))
+        yield _strategies(plans, verdicts)
     for one in found.besides:
         yield _beside(found, one)
     yield _grid(found.space, outcome)
@@ -135,19 +146,21 @@ def _best(task: Task, plan: Plan, verdicts: Mapping[str, str]) -> Iterator[str]:
 
 
 def _speed(task: Task, plan: Placed) -> Fraction:
-    return task.batch * task.model.sizes["s"] / plan.seconds / task.devices
+    return task.batch * task.model.sizes["s"] / plan.seconds / plan.devices
 
 
-def _table(task: Task, outcome: Outcome) -> Section:
-    first = outcome.plans[0].seconds
-    axes = [axis for axis in AXES if any(getattr(plan.point.mesh, axis) > 1 for plan in outcome.plans)]
-    several = len({plan.fp8 for plan in outcome.plans}) > 1
+def _table(title: str, task: Task, plans: Sequence[Plan], objective: Objective) -> Section:
+    """Plans in the order of an objective."""
+    axes = [axis for axis in AXES if any(getattr(plan.point.mesh, axis) > 1 for plan in plans)]
+    alike = _alike(plans, objective)
+    several = len({plan.fp8 for plan in plans}) > 1
     rows = []
-    for number, plan in enumerate(outcome.plans, 1):
+    for number, plan in enumerate(plans, 1):
         point, option = plan.point, plan.point.option
         rows.append(
             (
                 str(number),
+                *([str(plan.devices)] if task.fewer else []),
                 option.data if any(getattr(point.mesh, axis) > 1 for axis in SHARING) else "",
                 *(str(getattr(point.mesh, axis)) for axis in axes),
                 str(point.b),
@@ -155,22 +168,57 @@ def _table(task: Task, outcome: Outcome) -> Section:
                 option.recompute,
                 *([{True: "yes", False: "no"}[plan.fp8]] if several else []),
                 seconds_text(plan.seconds),
-                percent(plan.seconds / first - 1) if number > 1 else "",
+                "" if number == 1 else "equal" if alike[number - 1] else percent(objective.value(plan) / objective.value(plans[0]) - 1),
                 f"{float(100 * plan.step.utilisation[0]):.1f}",
-                giga(plan.peak),
+                giga(plan.most),
                 {True: "yes", False: "no", None: "?"}[fits(plan)],
             )
         )
-    head = ("", "data", *axes, "b", "m", "recompute", *(["fp8"] if several else []), "step", "more", "MFU %", "GB", "fits")
-    alike = sum(plan.seconds <= first * (1 + ALIKE) for plan in outcome.plans)
-    notes = [f"GB: tensors of the fullest device; there are {giga(outcome.plans[0].room)} GB for them"]
+    more = ["fp8"] if several else []
+    head = ("", *(["devices"] if task.fewer else []), "data", *axes, "b", "m", "recompute", *more, "step", "more", "MFU %", "GB", "fits")
+    notes = [f"GB: tensors of the fullest device; there are {giga(plans[0].room)} GB for them"]
     if task.reserve is None and task.cluster.device.architecture:
         notes[0] += " beside libraries and what allocators usually reserve"
         notes.append("fits: yes, also with all that was ever seen reserved; ?: with what is usual")
-    if alike > 1:
-        notes.append(f"the first {alike} are within {percent(ALIKE)}: no model of time tells them apart")
+    if sum(alike) > 1:
+        notes.append(f"equal: within {percent(ALIKE)} of the first one, which no model of time tells apart")
     numbers = [i for i, name in enumerate(head) if name not in ("data", "recompute", "fp8", "fits")]
-    return section("plans", Table(rows, head, numbers), Notes(notes))
+    return section(title, Table(rows, head, numbers), Notes(notes))
+
+
+def _alike(plans: Sequence[Plan], objective: Objective) -> list[bool]:
+    """Which plans a model of time does not tell from the first one, where it is what decides."""
+    return [not objective.memory and objective.value(plan) <= objective.value(plans[0]) * (1 + ALIKE) for plan in plans]
+
+
+#: Of a plot: columns and lines.
+WIDTH, HEIGHT = 60, 16
+
+
+def plot(plans: Sequence[Placed]) -> Iterator[str]:
+    """A star for each plan: further up the longer its step, by its logarithm, and further to the right the more bytes its fullest device
+    holds."""
+    times, sizes = [log(plan.seconds) for plan in plans], [float(plan.most) for plan in plans]
+    lines = [[" "] * (WIDTH + 1) for _ in range(HEIGHT + 1)]
+    for time, size in zip(times, sizes, strict=True):
+        lines[_place(time, times, HEIGHT)][_place(size, sizes, WIDTH)] = "*"
+    ends = {n: seconds_text(plan.seconds) for n, plan in ((HEIGHT, max(plans, key=_seconds)), (0, min(plans, key=_seconds)))}
+    margin = max(map(len, ends.values()))
+    for number in reversed(range(HEIGHT + 1)):
+        yield f"{ends.get(number, ''):>{margin}} |{''.join(lines[number])}".rstrip()
+    least, most = (f"{giga(of(plan.most for plan in plans))} GB" for of in (min, max))
+    yield f"{'':{margin}} +{'-' * (WIDTH + 1)}"
+    yield f"{'':{margin}}  {least}{most:>{WIDTH + 1 - len(least)}}"
+
+
+def _seconds(plan: Placed) -> Fraction:
+    return plan.seconds
+
+
+def _place(value: float, values: Sequence[float], cells: int) -> int:
+    """The cell of a value between the least one, in cell 0, and the greatest one."""
+    least, most = min(values), max(values)
+    return round((value - least) / (most - least) * cells) if most > least else 0
 
 
 def fits(plan: Placed) -> bool | None:
@@ -179,9 +227,9 @@ def fits(plan: Placed) -> bool | None:
     return False if False in every else None if None in every else True
 
 
-def _strategies(outcome: Outcome, verdicts: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    for number, plan in enumerate(outcome.plans, 1):
-        yield str(number), verdicts.get(plan.point.structure, UNASKED), plan.expression
+def _strategies(plans: Sequence[Plan], verdicts: Mapping[str, str]) -> Section:
+    rows = [(str(number), verdicts.get(plan.point.structure, UNASKED), plan.expression) for number, plan in enumerate(plans, 1)]
+    return section("strategies", Table(rows, ("", "verdict", "strategy"), (0,)))
 
 
 def _times(outcome: Outcome) -> Section:
@@ -200,7 +248,7 @@ def shares(plan: Placed) -> dict[str, Fraction]:
 
 def _grid(space: Space, outcome: Outcome) -> Section:
     rows = [(f"{n:,}", rule) for rule, n in sorted(outcome.cut.items(), key=lambda item: -item[1])]
-    others = (outcome.bounded, "cannot be among these plans: their steps take longer at least"), (len(outcome.plans), "plans")
+    others = (outcome.bounded, f"cannot be among these plans: {outcome.objective.worse}"), (len(outcome.plans), "plans")
     rows += [(f"{n:,}", what) for n, what in others if n]
     counts = ((len(space.meshes), "mesh", "meshes"), (len(space.b), "size of a micro-batch", "sizes of a micro-batch"))
     options = ", ".join(f"{n:,} {one if n == 1 else more}" for n, one, more in counts) + f", {space.options:,} options of each"
@@ -229,7 +277,7 @@ def _data(found: Found) -> dict[str, Any]:
         "schema": SCHEMA,
         "model": task.model.name,
         "cluster": task.cluster.name,
-        "devices": task.devices,
+        "devices": list(task.counts),
         "batch": task.batch,
         "grid": {
             "points": space.size,
@@ -246,7 +294,9 @@ def _data(found: Found) -> dict[str, Any]:
         "cut": outcome.cut,
         "bounded": outcome.bounded,
         "derived": outcome.asked,
-        "plans": [_plan(task, plan, verdicts) for plan in outcome.plans],
+        "objective": next(name for name, one in OBJECTIVES.items() if one is outcome.objective),
+        "plans": _listed(task, outcome.plans, outcome.objective, verdicts),
+        "frontier": None if (front := found.frontier) is None else _frontier(task, front, verdicts),
         "least": None if outcome.plans or outcome.least is None else _plan(task, outcome.least, verdicts),
         "reasons": [
             {"reason": one.of, "devices": one.devices, "plan": None if one.plan is None else _placed(task, one.plan)}
@@ -259,6 +309,15 @@ def _data(found: Found) -> dict[str, Any]:
     }
 
 
+def _frontier(task: Task, front: Frontier, verdicts: Mapping[str, str]) -> dict[str, Any]:
+    plans = _listed(task, front.plans, OBJECTIVES["time"], verdicts)
+    return {"plans": plans, "beaten": front.beaten, "cut": front.cut, "derived": front.asked}
+
+
+def _listed(task: Task, plans: Sequence[Plan], objective: Objective, verdicts: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [{**_plan(task, plan, verdicts), "equal": equal} for plan, equal in zip(plans, _alike(plans, objective), strict=True)]
+
+
 def _plan(task: Task, plan: Plan, verdicts: Mapping[str, str]) -> dict[str, Any]:
     degrees = {axis: getattr(plan.point.mesh, axis) for axis in AXES}
     return {**_placed(task, plan), "verdict": verdicts.get(plan.point.structure), "degrees": degrees}
@@ -267,6 +326,7 @@ def _plan(task: Task, plan: Plan, verdicts: Mapping[str, str]) -> dict[str, Any]
 def _placed(task: Task, plan: Placed) -> dict[str, Any]:
     return {
         "strategy": plan.expression,
+        "devices": plan.devices,
         "b": plan.b,
         "m": plan.m,
         "recompute": plan.recompute,
@@ -276,6 +336,7 @@ def _placed(task: Task, plan: Placed) -> dict[str, Any]:
         "mfu": plan.step.utilisation[0],
         "peak": plan.peak,
         "room": plan.room,
+        "most": plan.most,
         "fits": fits(plan),
         "time": shares(plan),
     }

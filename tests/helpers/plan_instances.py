@@ -72,7 +72,11 @@ def instance(seed: int) -> Instance:
         cluster=cluster,
         devices=devices,
         batch=batch,
-        space=_more(Random(-seed - 1), devices, batch, replace(_space(draw, devices, batch), fp8=(fp8,)), both=both),
+        space=_with_fewer(
+            Random(f"fewer {seed}"),
+            _more(Random(-seed - 1), devices, batch, replace(_space(draw, devices, batch), fp8=(fp8,)), both=both),
+            devices,
+        ),
         settings=settings,
         precision=precision,
         eta=eta,
@@ -173,6 +177,13 @@ def _copied(devices: int) -> list[Mesh]:
     sizes = [n for n in range(1, devices + 1) if devices % n == 0]
     every = (each for each in product(sizes, repeat=6) if prod(each) == devices and each[4] > 1)
     return [Mesh(tp=tp, cp=cp, ep=ep, dp_shard=s, dp_replicate=r, pp=pp) for tp, cp, ep, s, r, pp in every if s * cp * ep > 1]
+
+
+def _with_fewer(draw: Random, space: Space, devices: int) -> Space:
+    """Sometimes with a mesh of half of the devices, too."""
+    if devices % 2 or draw.random() < 0.8:
+        return space
+    return replace(space, meshes=(*space.meshes, draw.choice([mesh for mesh in _plain(devices // 2) if mesh.ep == 1])))
 
 
 def _space(draw: Random, devices: int, batch: int) -> Space:

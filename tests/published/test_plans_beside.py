@@ -104,7 +104,7 @@ def test_what_is_said_not_to_fit_gives_no_room() -> None:
     ],
 )
 def test_what_the_grid_has_not(strategy: str, recompute: str, stages: tuple[int, ...], lacks: tuple[str, ...]) -> None:
-    space = space_of(load("llama3-8b"), 16, 64, Pins())
+    space = space_of(load("llama3-8b"), [16], 64, Pins())
     assert lacking(space, parse_strategy(strategy), recompute, stages) == lacks
 
 

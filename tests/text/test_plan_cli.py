@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,18 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 import placeproof
+from placeproof.answers import plan as answers
+from placeproof.answers.plan import Planned
 from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
 from placeproof.models import load
 from placeproof.planning.choices import Pins, space_of
+from placeproof.planning.crew import Running
+from placeproof.planning.frontier import frontier
 from placeproof.planning.objective import OBJECTIVES
 from placeproof.planning.search import Queue, Search
 from placeproof.planning.tables import _distinct
+from placeproof.report.plan import HEIGHT, WIDTH, plot
 
 SMALL = ["--model", "llama3-8b", "--cluster", "dgx-h100", "--global-batch", "16"]
 PINS = ["--only", "recompute=none,full", "--only", "schedule=1f1b", "--forbid", "cp", "--max", "b=4"]
@@ -87,7 +93,7 @@ def test_pins_hold(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_copies_of_shards_fill_a_level_of_links_or_are_pinned(capsys: pytest.CaptureFixture[str]) -> None:
     def copied(pins: Pins, joined: tuple[int, ...] = (8,)) -> set[tuple[int, ...]]:
-        space = space_of(load("llama3-8b"), 32, 64, pins, joined)
+        space = space_of(load("llama3-8b"), [32], 64, pins, joined)
         return {(m.tp * m.cp * m.ep, m.dp_shard, m.dp_replicate, m.pp) for m in space.meshes if m.dp_replicate > 1}
 
     assert copied(Pins(only=["tp=1", "cp=1"])) == {(1, 8, 4, 1), (1, 8, 2, 2)}
@@ -165,6 +171,9 @@ def test_what_is_not_proved_is_not_listed() -> None:
         (["--devices", "8", "--recompute", "full"], "`--recompute` is what a plan chooses"),
         (["--devices", "8", "--tokens", "4M"], "say how much a step trains on, once"),
         (["--devices", "8", "--overlap", "some"], "there is no overlap `some`"),
+        (["--devices", "8,x"], "`--devices 8,x` is no number of devices"),
+        (["--devices", "8,24", "--only", "tp=8", "--only", "pp=1", "--only", "dp=1", "--forbid", "cp"], "no mesh has 24 devices"),
+        (["--devices", "8", "--objective", "tokens"], "there is no objective `tokens`"),
         ([], "a plan needs `--devices`"),
     ],
 )
@@ -261,3 +270,98 @@ def test_bounds_without_a_pipeline_are_exact() -> None:
 def test_matrices_of_the_same_shape_count_once_at_each_point() -> None:
     shapes = [(np.array([4.0, 8.0]), 2.0), (np.array([8.0, 8.0]), 2.0), (np.array([8.0, 4.0]), np.array([2.0, 4.0]))]
     assert list(_distinct(shapes)) == [8 + 16, 16 + 16]
+
+
+TINY = {"L": 2, "V": 1000, "a": 4, "h": 64, "s": 128}
+
+
+def test_the_frontier_goes_from_the_fastest_plan_to_the_smallest(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = [word for name, n in TINY.items() for word in ("--set", f"{name}={n}")]
+    pins = [word for pin in ("pp=1", "recompute=none,full", "data=zero3", "tp=1,2", "sp=no", "cp=1") for word in ("--only", pin)]
+    data = answered(["--model", "gpt", *sizes, "--devices", "4", *pins, "--pareto", "--top", "1"], capsys)
+    plans = data["frontier"]["plans"]
+    assert len(plans) > 3
+    assert plans[0]["seconds"] == data["plans"][0]["seconds"]
+    assert [plan["seconds"] for plan in plans] == sorted({plan["seconds"] for plan in plans})
+    assert [plan["most"] for plan in plans] == sorted({plan["most"] for plan in plans}, reverse=True)
+    assert {plan["verdict"] for plan in plans} == {"proved"}
+    for plan in plans[:: len(plans) - 1]:
+        derived = placeproof.model(plan["strategy"], "gpt", recompute=plan["recompute"], b=plan["b"], m=plan["m"], **TINY)
+        step = derived.time("dgx-h100")
+        assert (float(step.seconds), float(max(step.price.amount(cost.peak) for cost in step.d.costs))) == (plan["seconds"], plan["most"])
+    cut = {rule: n for rule, n in data["cut"].items() if rule.startswith("refused")}
+    bounded = data["bounded"] + len(data["plans"]) + sum(cut.values())
+    assert data["frontier"]["beaten"] + sum(data["frontier"]["cut"].values()) + len(plans) == bounded
+
+
+def test_what_is_best_is_asked_for() -> None:
+    only = ["tp=1", "pp=1", "cp=1", "recompute=none,full", "data=zero3", "b=1,4"]
+    said = placeproof.plan("gpt", "dgx-h100", [2, 4], batch=16, only=only, objective="tokens-per-device", count=3, reserve="1GB", **TINY)
+    known = Search(said.task, said.space).known
+    times, memory, tokens = (
+        Search(said.task, said.space, known).run(100, objective=OBJECTIVES[name]).plans for name in ("time", "memory", "tokens-per-device")
+    )
+    assert {plan.devices for plan in times} == {2, 4}
+    assert {plan.point for plan in times} == {plan.point for plan in memory} == {plan.point for plan in tokens}
+    assert [plan.seconds for plan in times] == sorted(plan.seconds for plan in times)
+    assert [(plan.most, plan.seconds) for plan in memory] == sorted((plan.most, plan.seconds) for plan in times)
+    values = [plan.seconds * plan.devices for plan in tokens]
+    assert values == sorted(plan.seconds * plan.devices for plan in times)
+    assert times[0].point != memory[0].point
+    assert [plan.point for plan in times] != [plan.point for plan in tokens]
+    assert [plan.point for plan in said.plans] == [plan.point for plan in tokens[:3]]
+    assert (said.data["devices"], said.data["objective"]) == ([2, 4], "tokens-per-device")
+    assert [plan["equal"] for plan in said.data["plans"]] == [value <= values[0] * Fraction(102, 100) for value in values[:3]]
+
+
+@cache
+def small() -> Planned:
+    only = ["pp=1", "cp=1", "recompute=none", "b=1", "data=zero1,zero3"]
+    return placeproof.plan("gpt", "dgx-h100", 2, batch=2, only=only, pareto=True, reserve="1GB", count=1, **TINY)
+
+
+def test_a_plot_has_a_star_for_each_plan() -> None:
+    found = small()
+    assert found.frontier is not None
+    fast, *_, last = found.frontier.plans
+    lines = [*plot([fast, last])]
+    assert len(lines) == HEIGHT + 3
+    assert lines[0].endswith(" |*")
+    assert lines[HEIGHT].endswith("|" + " " * WIDTH + "*")
+    assert sum(line.count("*") for line in lines) == 2
+    assert [line.count("*") for line in plot([fast])][HEIGHT] == 1
+    assert max(map(len, lines)) <= 80
+    assert "\n".join(plot(found.frontier.plans)) in str(found)
+
+
+def test_a_frontier_has_nothing_that_is_not_proved() -> None:
+    asked = small()
+    search = Search(asked.task, asked.space)
+    search.bound()
+    every = frontier(search)
+    refuted = every.plans[0].point.structure
+    found = frontier(search, lambda point: "refuted" if point.structure == refuted else "proved")
+    assert found.plans
+    assert refuted not in {plan.point.structure for plan in found.plans}
+    assert found.cut["refuted, not proved"] >= 1
+    for one in (every, found):
+        assert one.beaten + sum(one.cut.values()) + len(one.plans) == search.size
+
+
+@pytest.mark.parametrize("partial", [True, False])
+def test_a_frontier_that_is_interrupted_is_none(monkeypatch: pytest.MonkeyPatch, partial: bool) -> None:
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(answers, "frontier", stopped)
+    pins, running = Pins(only=["dp=2", "recompute=none", "b=1", "data=zero3"]), Running(partial=partial)
+    if not partial:
+        with pytest.raises(KeyboardInterrupt):
+            answers.plan(small().task, pins, 1, running=running, pareto=True)
+        return
+    found = answers.plan(small().task, pins, 1, running=running, pareto=True)
+    assert len(found.plans) == 1
+    assert found.frontier is None
+    SCHEMA.validate(found.data)
+    assert not found.data["complete"]
+    assert found.data["frontier"] is None

@@ -270,7 +270,7 @@ def test_all_that_is_wrong_is_told_before_anything_runs(here: Here, capsys: pyte
     assert run(["plan", "--sweep", "quick.toml", "--out", "wrong.jsonl"]) == 2
     told = capsys.readouterr().err
     for line, message in [
-        (2, "`top` is a whole number of at least 1"), (5, "`devices` is a list; each is a whole number"),
+        (2, "`top` is a whole number of at least 1"), (5, "`devices` is a list; each is a text or a number"),
         (6, "`why` is a list; each is a list of texts"), (8, "`set` is a list of texts"), (9, "`fp8` is true or false"),
         (10, "`only` is a list of texts"), (11, "`json` is no key of `[[question]]`"),
     ]:  # fmt: skip

@@ -74,11 +74,11 @@ def test_pins_leave_what_they_say() -> None:
         if not (all(options.values()) and any(batch % (ep * dp * n) == 0 for _, _, ep, dp, _ in meshes for n in b)):
             refused += 1
             try:
-                space_of(model, devices, batch, pins)
+                space_of(model, [devices], batch, pins)
             except InputError:
                 continue
             raise AssertionError(f"nothing is left, and a grid was made: {devices}, {batch}, {pins}")
-        space = space_of(model, devices, batch, pins)
+        space = space_of(model, [devices], batch, pins)
         listed = {
             "data": space.data,
             "sp": [{True: "yes", False: "no"}[sp] for sp in space.sp],
