@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
 from math import prod
@@ -20,42 +21,100 @@ from placeproof.models import Model, load
 from placeproof.planning.space import Flow, Mesh, Space
 
 T = TypeVar("T")
-#: Families of models, with options that change what they are made of.
-FAMILIES = {
-    "gpt": {"tied": ("yes", "no"), "attention": ("core", "flash"), "dropout": ("yes", "no")},
-    "llama": {"tied": ("yes", "no"), "attention": ("flash", "core")},
-    "gemma2": {"tied": ("yes", "no")},
-    "qwen3": {"tied": ("no", "yes")},
-    "olmo2": {},
-    "falcon": {},
-    "mixtral": {"tied": ("no", "yes")},
-    "qwen3_moe": {},
-    "gpt_oss": {},
-    "deepseek_v3": {"tied": ("no", "yes")},
-    "glm4_moe": {},
-    "llama4": {"experts": ("every", "second")},
-}
-FLOWS = (
-    Flow(schedule="1f1b"),
-    Flow(schedule="gpipe"),
-    Flow(schedule="interleaved", chunks=2),
-    Flow(schedule="interleaved", chunks=3),
-    Flow(schedule="zb-h1"),
-    Flow(schedule="zb-h2"),
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """What grids are drawn from. ``families``: of models, with options that change what they are made of; ``joins``: how many devices the
+    first level of links joins, and ``times``: how many times as many each further one."""
+
+    families: Mapping[str, Mapping[str, tuple[str, ...]]]
+    presets: tuple[str, ...]
+    implementations: tuple[str, ...]
+    devices: tuple[int, ...]
+    batches: tuple[int, ...]
+    layers: tuple[int, ...]
+    tokens: tuple[int, ...]
+    b: tuple[int, ...]
+    recompute: tuple[str, ...]
+    flows: tuple[Flow, ...]
+    joins: tuple[int, ...]
+    times: tuple[tuple[int, ...], ...]
+    padding: tuple[int | None, ...]
+
+
+SOME = Drawn(
+    families={
+        "gpt": {"tied": ("yes", "no"), "attention": ("core", "flash"), "dropout": ("yes", "no")},
+        "llama": {"tied": ("yes", "no"), "attention": ("flash", "core")},
+        "gemma2": {"tied": ("yes", "no")},
+        "qwen3": {"tied": ("no", "yes")},
+        "olmo2": {},
+        "falcon": {},
+        "mixtral": {"tied": ("no", "yes")},
+        "qwen3_moe": {},
+        "gpt_oss": {},
+        "deepseek_v3": {"tied": ("no", "yes")},
+        "glm4_moe": {},
+        "llama4": {"experts": ("every", "second")},
+    },
+    presets=("dgx-h100", "dgx-a100-80", "dgx-v100-32", "gb200-nvl72", "tpu-v5e", "h800"),
+    implementations=("megatron-te-2.11",),
+    devices=(1, 2, 2, 3, 4, 4, 4, 6, 8, 8, 8, 12, 16),
+    batches=(1, 2, 4, 6, 8, 8, 12, 16, 16, 24, 32, 48),
+    layers=(1, 2, 3, 4, 4, 6, 8, 8, 12),
+    tokens=(16, 24, 32, 64, 256, 1024, 4096),
+    b=(1, 2, 3, 4, 8),
+    recompute=("none", "selective", "full", "norms", "selective+mlp"),
+    flows=(
+        Flow(schedule="1f1b"),
+        Flow(schedule="gpipe"),
+        Flow(schedule="interleaved", chunks=2),
+        Flow(schedule="interleaved", chunks=3),
+        Flow(schedule="zb-h1"),
+        Flow(schedule="zb-h2"),
+    ),
+    joins=(2, 3, 4, 6, 8),
+    times=((2,), (3,)),
+    padding=(None, None, None, 0, 64),
 )
-PRESETS = ("dgx-h100", "dgx-a100-80", "dgx-v100-32", "gb200-nvl72", "tpu-v5e", "h800")
+MORE = Drawn(
+    families={
+        **SOME.families,
+        "bloom": {"tied": ("yes", "no"), "attention": ("core", "flash"), "dropout": ("yes", "no")},
+        "cohere": {"attention": ("flash", "core")},
+        "gemma3": {"tied": ("yes", "no"), "attention": ("flash", "core")},
+        "glm4": {"biases": ("no", "yes")},
+        "minimax_m2": {"attention": ("flash", "core")},
+        "mpt": {"tied": ("yes", "no")},
+        "nemotron": {"tied": ("yes", "no")},
+        "qwen2": {"attention": ("flash", "core")},
+    },
+    presets=(*SOME.presets, "dgx-b200", "gb300-nvl72", "tpu-v5p", "cpu-xeon-8380", "vtrain-a100"),
+    implementations=("megatron-te-2.11", "megatron-2023.10", "megatron-deepspeed-0.6"),
+    devices=(1, 2, 3, 4, 5, 6, 8, 8, 9, 10, 12, 15, 16, 18, 20, 24),
+    batches=(1, 3, 5, 8, 9, 10, 15, 16, 18, 20, 27, 30, 36, 40, 45, 60),
+    layers=(1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 16, 18),
+    tokens=(8, 24, 40, 48, 72, 96, 120, 512, 2048, 8192),
+    b=(1, 2, 3, 4, 5, 6, 9),
+    recompute=(*SOME.recompute, "mlp", "selective+norms+mlp", "moe-act", "mla-up", "norms+moe-act"),
+    flows=(*SOME.flows, Flow(schedule="interleaved", chunks=4), Flow(schedule="interleaved", chunks=5)),
+    joins=(2, 3, 4, 5, 6, 7, 9, 12),
+    times=((2,), (3,), (5,), (2, 2), (3, 2), (5, 2)),
+    padding=(None, None, 0, 16, 48, 128),
+)
 #: Points of a grid that are derived, at most.
 MOST = 40
 
 
-def instance(seed: int) -> Instance:
+def instance(seed: int, of: Drawn = SOME) -> Instance:
     """The grid of a seed."""
     draw = Random(seed)
-    model, settings = _model(draw)
-    devices = draw.choice((1, 2, 2, 3, 4, 4, 4, 6, 8, 8, 8, 12, 16))
-    batch = draw.choice((1, 2, 4, 6, 8, 8, 12, 16, 16, 24, 32, 48))
+    model, settings = _model(draw, of)
+    devices = draw.choice(of.devices)
+    batch = draw.choice(of.batches)
     precision = draw.choice(("mixed-adam", "megatron-bf16", "bf16-bf16grad", "fp32-adam"))
-    cluster = _cluster(draw, model, devices)
+    cluster = _cluster(draw, of, model, devices)
     if "fp32" not in cluster.device.peak:
         precision = "mixed-adam"
     fp8 = draw.random() < 0.2 and "fp8" in cluster.device.peak and precision != "fp32-adam"
@@ -74,7 +133,7 @@ def instance(seed: int) -> Instance:
         batch=batch,
         space=_with_fewer(
             Random(f"fewer {seed}"),
-            _more(Random(-seed - 1), devices, batch, replace(_space(draw, devices, batch), fp8=(fp8,)), both=both),
+            _more(Random(-seed - 1), devices, batch, replace(_space(draw, of, devices, batch), fp8=(fp8,)), both=both),
             devices,
         ),
         settings=settings,
@@ -82,17 +141,17 @@ def instance(seed: int) -> Instance:
         eta=eta,
         overlap=draw.choice(("none", "data", "data", "all")),
         reserve=reserve,
-        run_by=implementation("megatron-te-2.11") if draw.random() < 0.25 else None,
+        run_by=implementation(draw.choice(of.implementations)) if draw.random() < 0.25 else None,
         fp8=fp8,
-        padding=draw.choice((None, None, None, 0, 64)),
+        padding=draw.choice(of.padding),
     )
 
 
-def _model(draw: Random) -> tuple[Model, tuple[str, ...]]:
-    family = draw.choice(tuple(FAMILIES))
-    model = load(family, **{name: draw.choice(words) for name, words in FAMILIES[family].items()})
+def _model(draw: Random, of: Drawn) -> tuple[Model, tuple[str, ...]]:
+    family = draw.choice(tuple(of.families))
+    model = load(family, **{name: draw.choice(words) for name, words in of.families[family].items()})
     heads, width = draw.choice((2, 4, 4, 6, 8, 8, 12, 16)), draw.choice((8, 16, 64, 128))
-    layers, experts = draw.choice((4, 8, 12) if family == "llama4" else (1, 2, 3, 4, 4, 6, 8, 8, 12)), draw.choice((2, 4, 6, 8))
+    layers, experts = draw.choice((4, 8, 12) if family == "llama4" else of.layers), draw.choice((2, 4, 6, 8))
     chosen = {
         "L": layers,
         "h": heads * width,
@@ -100,7 +159,7 @@ def _model(draw: Random) -> tuple[Model, tuple[str, ...]]:
         "a_kv": draw.choice([n for n in (1, 2, 4, 8, heads) if heads % n == 0]),
         "d": width,
         "f": draw.choice((2, 3, 4)) * heads * width,
-        "s": draw.choice((16, 24, 32, 64, 256, 1024, 4096)),
+        "s": draw.choice(of.tokens),
         "V": draw.choice((250, 256, 257, 1000, 1024, 50257)),
         "E": experts,
         "k": draw.randint(1, min(4, experts)),
@@ -118,10 +177,10 @@ def _model(draw: Random) -> tuple[Model, tuple[str, ...]]:
     return model.resized(named), (f"c={draw.choice(('1', '5/4', '2'))}",) if moe else ()
 
 
-def _cluster(draw: Random, model: Model, devices: int) -> Cluster:
+def _cluster(draw: Random, of: Drawn, model: Model, devices: int) -> Cluster:
     """A preset, or one that has about as much memory as the model takes."""
     if draw.random() < 0.25:
-        return find(draw.choice(PRESETS))
+        return find(draw.choice(of.presets))
     states = int(model.parameters().total) * 16 // draw.choice((1, 2, devices, 2 * devices))
     architecture = draw.choice(("", "hopper"))
     libraries = 1_060_000_000 + draw.randint(0, 3) * 688_000_000 if architecture else 0
@@ -140,14 +199,14 @@ def _cluster(draw: Random, model: Model, devices: int) -> Cluster:
         architecture=architecture,
         reached=reached,
     )
-    return Cluster(name="random", title="a random cluster", device=device, node=8, levels=_levels(draw, peak))
+    return Cluster(name="random", title="a random cluster", device=device, node=8, levels=_levels(draw, of, peak))
 
 
-def _levels(draw: Random, peak: Fraction) -> tuple[Level, ...]:
-    joins: list[int | None] = [draw.choice((2, 3, 4, 6, 8))]
-    if draw.random() < 0.3 and joins[0] is not None:
-        joins.append(joins[0] * draw.choice((2, 3)))
-    joins = [*joins, None] if draw.random() < 0.9 else [None]
+def _levels(draw: Random, of: Drawn, peak: Fraction) -> tuple[Level, ...]:
+    joined = [draw.choice(of.joins)]
+    for times in draw.choice(of.times) if draw.random() < 0.3 else ():
+        joined.append(joined[-1] * times)
+    joins: list[int | None] = [*joined, None] if draw.random() < 0.9 else [None]
     levels, bandwidth = [], peak / draw.choice((30, 300, 3000, 30000))
     for number, joined in enumerate(joins):
         reached = bandwidth * Fraction(draw.randint(5, 10), 10) if draw.random() < 0.5 else None
@@ -186,7 +245,7 @@ def _with_fewer(draw: Random, space: Space, devices: int) -> Space:
     return replace(space, meshes=(*space.meshes, draw.choice([mesh for mesh in _plain(devices // 2) if mesh.ep == 1])))
 
 
-def _space(draw: Random, devices: int, batch: int) -> Space:
+def _space(draw: Random, of: Drawn, devices: int, batch: int) -> Space:
     """Some meshes and some of each option, as long as not too many points are to be derived."""
 
     def some(every: tuple[T, ...], most: int) -> tuple[T, ...]:
@@ -198,12 +257,12 @@ def _space(draw: Random, devices: int, batch: int) -> Space:
         pool = every if draw.random() < 0.5 else without
         space = Space(
             meshes=tuple(draw.sample(pool, min(len(pool), draw.randint(1, 5)))),
-            b=some((1, 2, 3, 4, 8), 2),
+            b=some(of.b, 2),
             data=some(("ddp", "zero1", "zero2", "zero3", "fsdp"), 3),
             sp=some((True, False), 2),
             attention=some(("ring", "gather", "ulysses"), 2),
-            recompute=some(("none", "selective", "full", "norms", "selective+mlp"), 2),
-            flows=some(FLOWS, 3),
+            recompute=some(of.recompute, 2),
+            flows=some(of.flows, 3),
         )
         keys = _keys(space, batch)
         if 0 < len(keys) <= MOST and (len(keys) > 3 or draw.random() < 0.2):
