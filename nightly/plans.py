@@ -15,8 +15,12 @@ from random import Random
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 
-from plan_instances import MORE, SOME, instance
-from plan_oracle import Compared, compared
+from plan_answers import told, why_nothing_fits
+from plan_instances import MORE, SOME, instance, pinned
+from plan_oracle import Compared, held_against, tried
+
+#: One in so many grids has pins that are left out one by one, which is many grids.
+REASONS = 20
 
 
 def main() -> int:
@@ -37,8 +41,14 @@ def main() -> int:
 
 
 def one(seed: int) -> Compared:
-    """One grid, every second one of what is less usual; mostly a few of its plans are asked for, sometimes all."""
-    return compared(instance(seed, MORE if seed % 2 else SOME), Random(-seed).choice((1, 2, 3, 5, 1000)))
+    """One grid, every second one of what is less usual, of which mostly a few plans are asked for; and, seldom, why nothing fits."""
+    asked = instance(seed, MORE if seed % 2 else SOME)
+    truth, cut = tried(asked)
+    own = held_against(asked, Random(-seed).choice((1, 2, 3, 5, 1000)), truth, cut)
+    own.why += told(asked, truth)
+    if seed % REASONS == 0:
+        own.why += why_nothing_fits(*pinned(seed))[0]
+    return own
 
 
 def summary(every: list[Compared], seconds: float) -> int:

@@ -13,7 +13,7 @@ from placeproof.core.strategy import Strategy
 from placeproof.planning.choices import Pins, space_of
 from placeproof.planning.exact import Placed, Plan, worked_out
 from placeproof.planning.search import Derived, Search
-from placeproof.planning.space import Space, divisors
+from placeproof.planning.space import Space
 from placeproof.planning.task import Task
 from placeproof.strategies import parse_strategy
 
@@ -50,7 +50,10 @@ def reasons(task: Task, pins: Pins, known: Derived | None = None) -> tuple[Reaso
         if _fitting(task, _left(pins, names, without), known) is None:
             kept = without
     found = [Reason(of=name, plan=plan, devices=n) for name in kept for plan, n in [_relaxed(task, pins, names, kept, name, known)]]
-    least = _search(task, _left(pins, names, kept), known).least()
+    try:
+        least = _search(task, _left(pins, names, kept), known).least()
+    except InputError:  # what is left of the pins leaves a grid that has no point
+        least = None
     return (*([] if least is None else [Reason(of="the memory of a device", plan=least, devices=least.devices)]), *found)
 
 
@@ -106,26 +109,28 @@ def require_strategy(task: Task, text: str) -> Strategy:
 
 
 def beside(task: Task, space: Space, text: str) -> Beside:
-    """The best that a strategy can be, over sizes of a micro-batch and what is computed again; where nothing of it fits, what needs least.
-    Without a pipeline it accumulates gradients, also where it does not say so.
+    """The best that a strategy can be with the sizes of a micro-batch and the recomputation of a grid; where nothing of it fits, what needs
+    least. Without a pipeline it accumulates gradients over several micro-batches, also where it does not say so.
 
     Raises InputError as :func:`require_strategy` does.
     """
     strategy = require_strategy(task, text)
-    if strategy.schedule.microbatches is None:
-        text = f"{text} * accumulate"
     degrees = {axis.name: axis.degree or 1 for axis in strategy.axes}
     replicas = prod(degrees[axis.name] for axis in strategy.axes if axis.splits.batch)
     every: list[Placed] = []
     because: list[str] = []
-    for recompute, fp8 in product(space.recompute, space.fp8):
-        for b in divisors(task.batch // replicas) if task.batch % replicas == 0 else ():
-            try:
-                every.append(worked_out(task.narrow(fp8), text, recompute=recompute, b=b, m=task.batch // replicas // b))
-            except InputError as error:
-                because += [d.message for d in error.diagnostics]
-    if task.batch % replicas:
-        because.append(f"{task.batch:,} sequences cannot be shared out evenly over {replicas:,} replicas")
+    alone = strategy.schedule.microbatches is None
+    shared = [b for b in space.b if task.batch % (replicas * b) == 0]
+    for recompute, fp8, b in product(space.recompute, space.fp8, shared):
+        m = task.batch // replicas // b
+        own = f"{text} * accumulate" if alone and m > 1 else text
+        try:
+            every.append(worked_out(task.narrow(fp8), own, recompute=recompute, b=b, m=m))
+        except InputError as error:
+            because += [d.message for d in error.diagnostics]
+    if not shared:
+        sizes = ", ".join(map(str, space.b))
+        because.append(f"no micro-batch of {sizes} sequences shares out {task.batch:,} over {replicas:,} replicas")
     if not every:
         return Beside(strategy=text, plan=None, because=tuple(dict.fromkeys(because)))
     fitting = [plan for plan in every if plan.fits]

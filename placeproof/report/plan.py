@@ -119,7 +119,7 @@ def _beside(found: Found, one: Beside) -> Section:
     plan, title = one.plan, f"why not {one.strategy}"
     if plan is None:
         return section(title, Lines(["it cannot be:"]), Notes(one.because, items=True))
-    told = [f"at its best: {numbers_of(plan)}: {seconds_text(plan.seconds)}"]
+    told = [f"at its best: {in_words(plan)}: {seconds_text(plan.seconds)}"]
     told.append(f"tensors take {giga(plan.peak)} of {giga(plan.room)} GB" + ("" if plan.fits else ": it does not fit"))
     if not found.outcome.plans:
         return section(title, Lines(told))

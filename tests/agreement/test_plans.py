@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
+import plan_answers
 import pytest
-from plan_instances import all_meshes, instance
+from plan_answers import MEMORY, told, why_nothing_fits
+from plan_instances import all_meshes, instance, pinned
 from plan_oracle import Alone, Key, held_against, tried
 
 from placeproof.planning import frontier as frontiers
 from placeproof.planning import search
+from placeproof.planning.reasons import beside
 from placeproof.planning.space import AXES, divisors, meshes
 from placeproof.planning.task import Task
 
@@ -20,6 +24,8 @@ from placeproof.planning.task import Task
 SEEDS = (0, 2, 23)
 #: One of them that is small.
 SMALL = 2
+#: A grid of one device on which nothing fits, because of a pin, too.
+PINNED = 43
 
 
 @cache
@@ -32,6 +38,18 @@ def test_a_search_finds_what_trying_all_finds(seed: int) -> None:
     compared = held_against(instance(seed), 2, *truth(seed))
     assert compared.why == []
     assert compared.derived
+    assert told(instance(seed), truth(seed)[0]) == []
+
+
+def test_a_strategy_that_could_be_better_than_what_is_told_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_answers, "beside", lambda task, space, text: beside(task, replace(space, recompute=("full",)), text))
+    assert told(instance(SMALL), truth(SMALL)[0])
+
+
+def test_reasons_are_those_that_trying_all_gives() -> None:
+    wrong, named = why_nothing_fits(*pinned(PINNED))
+    assert wrong == []
+    assert MEMORY in named
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, **more: float) -> list[str]:

@@ -10,7 +10,7 @@ from math import prod
 from random import Random
 from typing import TypeVar
 
-from plan_oracle import Instance, Key, key_of, points
+from plan_oracle import Instance, keys_of
 
 from placeproof.clusters import Cluster, find
 from placeproof.clusters.cluster import Device, Level, Reached
@@ -18,6 +18,7 @@ from placeproof.cost.model.rates import measured
 from placeproof.cost.values import read_numbers
 from placeproof.implementations import find as implementation
 from placeproof.models import Model, load
+from placeproof.planning.choices import Pins
 from placeproof.planning.space import Flow, Mesh, Space
 
 T = TypeVar("T")
@@ -90,7 +91,7 @@ MORE = Drawn(
         "nemotron": {"tied": ("yes", "no")},
         "qwen2": {"attention": ("flash", "core")},
     },
-    presets=(*SOME.presets, "dgx-b200", "gb300-nvl72", "tpu-v5p", "cpu-xeon-8380", "vtrain-a100"),
+    presets=(*SOME.presets, "dgx-b200", "gb300-nvl72", "tpu-v5p", "vtrain-a100"),
     implementations=("megatron-te-2.11", "megatron-2023.10", "megatron-deepspeed-0.6"),
     devices=(1, 2, 3, 4, 5, 6, 8, 8, 9, 10, 12, 15, 16, 18, 20, 24),
     batches=(1, 3, 5, 8, 9, 10, 15, 16, 18, 20, 27, 30, 36, 40, 45, 60),
@@ -208,12 +209,12 @@ def _levels(draw: Random, of: Drawn, peak: Fraction) -> tuple[Level, ...]:
         joined.append(joined[-1] * times)
     joins: list[int | None] = [*joined, None] if draw.random() < 0.9 else [None]
     levels, bandwidth = [], peak / draw.choice((30, 300, 3000, 30000))
-    for number, joined in enumerate(joins):
+    for number, devices in enumerate(joins):
         reached = bandwidth * Fraction(draw.randint(5, 10), 10) if draw.random() < 0.5 else None
         ring, ports = number == 0 and draw.random() < 0.15, draw.choice((1, 1, 1, 2, 4))
         latency = Fraction(draw.choice((0, 1, 5, 50)), 10**6)
         levels.append(
-            Level(name=f"level {number}", joins=joined, latency=latency, bandwidth=bandwidth, ports=ports, ring=ring, reached=reached)
+            Level(name=f"level {number}", joins=devices, latency=latency, bandwidth=bandwidth, ports=ports, ring=ring, reached=reached)
         )
         bandwidth = bandwidth / draw.choice((1, 3, 10))
     return tuple(levels)
@@ -264,15 +265,9 @@ def _space(draw: Random, of: Drawn, devices: int, batch: int) -> Space:
             recompute=some(of.recompute, 2),
             flows=some(of.flows, 3),
         )
-        keys = _keys(space, batch)
+        keys = keys_of(space, batch)
         if 0 < len(keys) <= MOST and (len(keys) > 3 or draw.random() < 0.2):
             return space
-
-
-def _keys(space: Space, batch: int) -> set[Key]:
-    """The points that are derived."""
-    found = {key_of(mesh, option, b, batch) for mesh, b, option in points(space)}
-    return {key for key in found if isinstance(key, Key)}
 
 
 def _more(draw: Random, devices: int, batch: int, space: Space, *, both: bool) -> Space:
@@ -280,4 +275,20 @@ def _more(draw: Random, devices: int, batch: int, space: Space, *, both: bool) -
     copied = _copied(devices)
     more = tuple(draw.sample(copied, min(len(copied), draw.randint(1, 2)))) if draw.random() < 0.4 else ()
     larger = replace(space, meshes=space.meshes + more, fp8=(True, False) if both and draw.random() < 0.25 else space.fp8)
-    return larger if len(_keys(larger, batch)) <= MOST else space
+    return larger if len(keys_of(larger, batch)) <= MOST else space
+
+
+def pinned(seed: int) -> tuple[Instance, Pins]:
+    """A grid of few devices, all that there are, and pins of it."""
+    draw = Random(seed)
+    asked, devices = instance(seed, MORE), draw.choice((1, 2, 2, 3, 4))
+    level = replace(asked.cluster.levels[-1], joins=devices)
+    said = {
+        "only": ("tp=1", "tp=2", "cp=1", "dp=1", "dp=2", "pp=1", "pp=2", "b=1", "b=2", "data=ddp", "data=zero1", "recompute=none",
+                 "schedule=1f1b", "sp=no", "attention=ring"),
+        "forbid": ("tp", "cp", "dp", "pp", "sp", "data=zero3", "recompute=full"),
+        "most": ("tp=1", "pp=1", "dp=1", "b=1"),
+    }  # fmt: skip
+    pins = Pins(**{name: draw.sample(texts, draw.randint(0, 3)) for name, texts in said.items()})
+    cluster = replace(asked.cluster, levels=(level,))
+    return replace(asked, cluster=cluster, devices=devices, batch=draw.choice((1, 2, 2, 3)), run_by=None), pins

@@ -157,6 +157,12 @@ def key_of(mesh: Mesh, option: Option, b: int, batch: int) -> Key | str:
     return Key(strategy=written(mesh, option, m), recompute=option.recompute, b=b, m=m, fp8=option.fp8)
 
 
+def keys_of(space: Space, batch: int) -> set[Key]:
+    """The points that are derived."""
+    found = {key_of(mesh, option, b, batch) for mesh, b, option in points(space)}
+    return {key for key in found if isinstance(key, Key)}
+
+
 def written(mesh: Mesh, option: Option, m: int) -> str:
     """The strategy, as a user would write it."""
     data, flow, words = option.data, option.flow, []
@@ -241,13 +247,8 @@ class Compared:
     ratios: list[tuple[str, float, float]] = field(default_factory=list)
 
 
-def compared(asked: Instance, count: int) -> Compared:
-    """The best of a grid, so many, by a search and by trying all, by each objective; those that nothing beats; and all bounds."""
-    return held_against(asked, count, *tried(asked))
-
-
 def held_against(asked: Instance, count: int, truth: dict[Key, Alone], cut: Counter[str]) -> Compared:
-    """The same where all was tried."""
+    """The best of a grid, so many, by a search and by trying all, by each objective; those that nothing beats; and all bounds."""
     result = Compared(points=asked.space.size, derived=len(truth), fit=sum(one.fits for one in truth.values()))
     search = Watched(asked.task, asked.space)
     outcome = search.run(count)
@@ -284,8 +285,8 @@ VALUES: dict[str, Callable[[Alone], Fraction]] = {
 
 def _optimum(outcome: Outcome, truth: dict[Key, Alone], count: int, value: Callable[[Alone], Fraction]) -> Iterator[str]:
     fit = {_same(key, one): value(one) for key, one in truth.items() if one.fits}
-    best, own = sorted(fit.values()), [value(truth[key]) for key in map(_of_plan, outcome.plans) if key in truth]
-    listed = sorted({_same(key, truth[key]): value(truth[key]) for key in map(_of_plan, outcome.plans) if key in truth}.values())
+    best, own = sorted(fit.values()), [value(truth[key]) for key in map(of_plan, outcome.plans) if key in truth]
+    listed = sorted({_same(key, truth[key]): value(truth[key]) for key in map(of_plan, outcome.plans) if key in truth}.values())
     if listed != best[: len(listed)] or (len(own) < count and len(listed) < len(best)) or own != sorted(own):
         yield f"the best have {[float(n) for n in best[:count]]}, and these were found: {[float(n) for n in own]}"
     yield from _none(outcome.plans, truth)
@@ -293,7 +294,7 @@ def _optimum(outcome: Outcome, truth: dict[Key, Alone], count: int, value: Calla
 
 def _none(plans: list[Plan], truth: dict[Key, Alone]) -> Iterator[str]:
     for plan in plans:
-        key = _of_plan(plan)
+        key = of_plan(plan)
         said = truth.get(key)
         if said is None or not said.fits or (said.seconds, said.most) != (plan.seconds, plan.most):
             yield f"a plan that is none: {key}: {said}"
@@ -311,7 +312,7 @@ def _unbeaten(found: Frontier, truth: dict[Key, Alone], bounded: int) -> Iterato
         yield f"{total} of {bounded} points are accounted for: {found}"
 
 
-def _of_plan(plan: Plan) -> Key:
+def of_plan(plan: Plan) -> Key:
     point = plan.point
     return Key(written(point.mesh, point.option, point.m), point.option.recompute, point.b, point.m, point.option.fp8)
 

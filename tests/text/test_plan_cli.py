@@ -215,9 +215,10 @@ def test_a_strategy_that_is_asked_about_is_what_is_derived_of_it() -> None:
     assert piped.plan is not None
     assert piped.plan.expression == "tp(2) * pp(1)"
     assert split.plan is not None
-    assert split.plan.expression == "tp(2) * sp * accumulate"
+    assert split.plan.expression == "tp(2) * sp"  # one micro-batch has no gradients to add up
     for b in (1, 2, 4):
-        step = placeproof.model("tp(2) * sp * accumulate", "llama3-8b", recompute="full", b=b, m=4 // b).time("dgx-h100")
+        text = "tp(2) * sp" if b == 4 else "tp(2) * sp * accumulate"
+        step = placeproof.model(text, "llama3-8b", recompute="full", b=b, m=4 // b).time("dgx-h100")
         assert split.plan.seconds <= step.seconds
     assert copied.because == ("does not fit",)
     assert copied.strategy == "ddp(2) * accumulate"
