@@ -6,7 +6,7 @@ runs of layers keep: everything else is exact up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from placeproof.cost.model.time import StageTime, together
 from placeproof.planning.arrays import Array
 from placeproof.planning.space import Flow
-from placeproof.planning.tables import FloatPrice, GroupTimes, PartAmounts, Points, StateAmounts, States
+from placeproof.planning.tables import ExchangeTimes, FloatPrice, PartAmounts, Points, StateAmounts, States
 from placeproof.planning.task import Task
 from placeproof.schedules import formulas, load
 
@@ -57,6 +57,17 @@ def stage_kinds(states: States, points: Points) -> tuple[StageKind, ...]:
         there = np.broadcast_to(first <= last, (len(points),))
         kinds.append(StageKind(first=first, last=last, times=own, number=number, there=there))
     return tuple(kinds)
+
+
+def misfits(flow: Flow, kinds: Sequence[StageKind], repeated: Collection[str], points: Points) -> Iterator[tuple[str, Array]]:
+    """Rules of a pipeline, and at which points they are broken: layers that are not the same number in each run, and what a schedule needs.
+    ``repeated``: the parts that are layers."""
+    layers = sum(n * (kind.last - kind.first + 1) for kind in kinds for name, n in kind.times.items() if name in repeated)
+    yield "layers % (pp * chunks)", np.mod(np.round(layers), points.pp * flow.chunks) != 0
+    asked = [need.rule for need in load(flow.schedule).needs]
+    if asked:
+        holds = [rule.value({"p": points.pp, "m": points.m, "v": flow.chunks}) for rule in asked]
+        yield f"{flow.schedule} needs {' and '.join(rule.text for rule in asked)}", 1 - reduce(np.minimum, holds) == 1
 
 
 def communicators(axes: Sequence[str], kind: StageKind, parts: Mapping[str, PartAmounts], held: StateAmounts) -> int:
@@ -105,7 +116,7 @@ def stage_amounts(kind: StageKind, parts: Mapping[str, PartAmounts], repeated: f
     )
 
 
-def message_seconds(states: States, task: Task, points: Points, groups: GroupTimes) -> Array:
+def message_seconds(states: States, task: Task, points: Points, groups: ExchangeTimes) -> Array:
     """Seconds of a message between stages, 0 without any."""
     values = points.beside(states.linked.values, task.rates.values)
     price, longest, at = FloatPrice(task.rates, points.number), 0.0 * points.pp, points.at(values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
@@ -18,14 +18,13 @@ from placeproof.core.diagnostics import InputError
 from placeproof.cost.model.parts import DeviceSegment
 from placeproof.cost.model.vocabulary import MULTIPLE
 from placeproof.planning.arrays import Array
-from placeproof.planning.bounds import StageAmounts, StageKind, bounds, communicators, message_seconds, stage_amounts, stage_kinds
+from placeproof.planning.bounds import StageAmounts, StageKind, bounds, communicators, message_seconds, misfits, stage_amounts, stage_kinds
 from placeproof.planning.crew import ALONE, Crew, Running
 from placeproof.planning.exact import Plan, worked_out
 from placeproof.planning.objective import OBJECTIVES, Objective
 from placeproof.planning.space import AXES, COPIED, Flow, Mesh, Option, Point, Space, axes_of, strategy_text
 from placeproof.planning.tables import Blocks, GroupTimes, PartAmounts, Points, StateAmounts, States, taken
 from placeproof.planning.task import Task
-from placeproof.schedules import load
 
 #: How much a bound may be above what it bounds by rounding.
 ROUNDING = 1e-9
@@ -91,17 +90,23 @@ class Queue:
 @dataclass(kw_only=True)
 class Outcome:
     """``plans``: the best ones, in order. ``cut``: points that were left out, by rule; ``bounded``: those that are worse than the last
-    plan by the ``objective``; ``asked``: those that were worked out exactly. ``least``: where nothing fits, a point that needs the least
-    memory beyond what there is. ``complete``: False where the search was interrupted: then the plans are the best that were worked out, and
-    no other number says anything."""
+    plan by the ``objective``; ``derived``: those that were worked out exactly, with what came of it; ``unproved``: plans of them that are
+    not proved. ``least``: where nothing fits, a point that needs the least memory beyond what there is. ``complete``: False where the
+    search was interrupted: then the plans are the best that were worked out, and no other number says anything."""
 
     objective: Objective = OBJECTIVES["time"]
     plans: list[Plan] = field(default_factory=list)
     cut: dict[str, int] = field(default_factory=dict)
     bounded: int = 0
-    asked: int = 0
+    derived: list[tuple[Point, Plan | str]] = field(default_factory=list)
+    unproved: list[Plan] = field(default_factory=list)
     least: Plan | None = None
     complete: bool = True
+
+    @property
+    def asked(self) -> int:
+        """How many points were worked out exactly."""
+        return len(self.derived)
 
 
 @dataclass(kw_only=True)
@@ -185,10 +190,10 @@ class Search:
         while queue or outcome.plans:
             last = objective.value(outcome.plans[count - 1]) if len(outcome.plans) >= count else None
             if queue and (last is None or queue.least <= float(last) * (1 + ROUNDING)):
-                outcome.asked += 1
-                running.tell(f"{outcome.asked:,} placements derived, of {self.size:,} that may fit")
+                running.tell(f"{outcome.asked + 1:,} placements derived, of {self.size:,} that may fit")
                 point = queue.pop()
                 found = self.early.pop(point, None) or self.asked(point)
+                outcome.derived.append((point, found))
                 if isinstance(found, str):
                     self._cut(found, 1)
                     continue
@@ -202,6 +207,7 @@ class Search:
                 self._cut(f"{word}, not proved", int(word != "proved"))
             if all(word == "proved" for word in words):
                 break
+            outcome.unproved += [plan for plan, word in zip(outcome.plans, words, strict=False) if word != "proved"]
             kept = [plan for plan, word in zip(outcome.plans, words, strict=False) if word == "proved"]
             outcome.plans = [*kept, *outcome.plans[count:]]
         if not outcome.plans and self.nearest:
@@ -211,12 +217,12 @@ class Search:
     def asked(self, point: Point) -> Plan | str:
         """A point worked out, or the rule that cuts it."""
         try:
-            plan = self._exact(point)
+            plan = self.exact(point)
         except InputError as error:
             return f"refused: {error.diagnostics[0].message}"
         return plan if plan.fits else "does not fit"
 
-    def _exact(self, point: Point) -> Plan:
+    def exact(self, point: Point) -> Plan:
         """A point worked out; points with the same blocks on the same axes have the same segments."""
         key = (point.option.key, tuple(getattr(point.mesh, axis) > 1 for axis in AXES))
         known, words = self.known.segments.get(key), point.option.recompute
@@ -243,7 +249,7 @@ class Search:
             if found is not None and (found.fits or beyond > float(found.peak - found.room)):
                 break
             try:
-                plan = self._exact(point)
+                plan = self.exact(point)
             except InputError:
                 continue
             found = plan if found is None or plan.peak - plan.room < found.peak - found.room else found
@@ -329,7 +335,7 @@ class Search:
         columns = {axis: np.array([getattr(mesh, axis) for mesh, _ in rows], dtype=float) for axis in AXES}
         b = np.array([b for _, b in rows], dtype=float)
         m = np.array([batch / (mesh.replicas * b) for mesh, b in rows])
-        points = Points(**columns, b=b, m=m, vocabulary=self._vocabulary(columns["tp"]))
+        points = Points(**columns, b=b, m=m, vocabulary=self.vocabulary(columns["tp"]))
         different = prod(map(len, (attentions, space.recompute, space.fp8, data, flows)))
         self._cut("the same as another point", len(rows) * (each - different))
         if "dp_replicate" in axes:
@@ -344,7 +350,8 @@ class Search:
             option = Option(data=data[0], sp=piece.sp, attention=attention, recompute=recompute, fp8=fp8, flow=flows[0])
             self._of_blocks(axes, option, same, data, flows)
 
-    def _vocabulary(self, tp: Array) -> Array:
+    def vocabulary(self, tp: Array) -> Array:
+        """Its size as it is padded, None of a model without one."""
         size = self.task.model.sizes.get("V")
         if size is None:
             return None
@@ -358,7 +365,7 @@ class Search:
         """Points of which axes and options but for data parallelism are the same."""
         each = len(data) * len(flows)
         try:
-            blocks = self._blocks_of(option, axes)
+            blocks = self.blocks_of(option, axes)
         except InputError as error:
             self._cut(f"refused: {error.diagnostics[0].message}", len(points) * each)
             return
@@ -367,10 +374,7 @@ class Search:
         if any(other is not None and blocks.alike == other.alike for other in before):
             self._cut("the same as another point", len(points) * each)
             return
-        whole = self._whole(blocks, points)
-        for rule, fails in whole:
-            self._cut(rule, int(np.count_nonzero(fails)) * each)
-        kept = np.flatnonzero(~np.logical_or.reduce([fails for _, fails in whole])) if whole else np.arange(len(points))
+        kept = self._counted(blocks.uneven(points), len(points), each)
         if not len(kept):
             return
         points = taken(points, kept)
@@ -379,16 +383,13 @@ class Search:
         for word, own in product(data, together):
             self._of_states(axes, replace(option, data=word, flow=own[0]), blocks, points, parts, own)
 
-    def _whole(self, blocks: Blocks, points: Points) -> list[tuple[str, Array]]:
-        """Rules that points break, each counted once: sizes that degrees do not divide."""
-        broken: Array = np.zeros(len(points), dtype=bool)
-        rules = []
-        for name, breaks in blocks.uneven(points):
-            fails = np.broadcast_to(breaks, (len(points),)) & ~broken
-            broken = broken | fails
-            if fails.any():
-                rules.append((name, fails))
-        return rules
+    def _counted(self, rules: Iterable[tuple[str, Array]], size: int, each: int = 1) -> Array:
+        """The rows that no rule cuts; a row that several cut is counted for the first of them. ``each``: points of a row."""
+        left: Array = np.ones(size, dtype=bool)
+        for name, breaks in rules:
+            self._cut(name, int(np.count_nonzero(left & breaks)) * each)
+            left &= ~np.broadcast_to(breaks, (size,))
+        return np.flatnonzero(left)
 
     def _of_states(
         self, axes: tuple[str, ...], option: Option, blocks: Blocks, points: Points, parts: Mapping[str, PartAmounts],
@@ -396,7 +397,7 @@ class Search:
     ) -> None:  # fmt: skip
         try:
             sums = "pp" not in axes and bool(points.m[0] > 1)
-            states = self._derived(axes, option, blocks, int(points.pp[0]), sums=sums)
+            states = self.states_of(axes, option, blocks, int(points.pp[0]), sums=sums)
         except InputError as error:
             self._cut(f"refused: {error.diagnostics[0].message}", len(points) * len(flows))
             return
@@ -407,18 +408,8 @@ class Search:
         amounts = [stage_amounts(kind, parts, repeated) for kind in kinds]
         send = message_seconds(states, states.task, points, groups)
         rooms = [float(self.task.room(communicators(axes, kind, parts, of_states))) for kind, of_states in zip(kinds, held, strict=True)]
-        layers = sum(n * (kind.last - kind.first + 1) for kind in kinds for name, n in kind.times.items() if name in repeated)
         for flow in flows:
-            rows = np.arange(len(points))
-            if piped:
-                uneven = np.mod(np.round(layers), points.pp * flow.chunks) != 0
-                asked = [need.rule for need in load(flow.schedule).needs]
-                pairs, own = np.unique(np.stack([points.pp, points.m]), axis=1, return_inverse=True)
-                holds = [all(rule.holds({"p": int(p), "m": int(m), "v": flow.chunks}) for rule in asked) for p, m in pairs.T]
-                fails = ~np.array(holds)[own.reshape(-1)] & ~uneven
-                self._cut("layers % (pp * chunks)", int(np.count_nonzero(uneven)))
-                self._cut(f"{flow.schedule} needs {' and '.join(rule.text for rule in asked)}", int(np.count_nonzero(fails)))
-                rows = np.flatnonzero(~fails & ~uneven)
+            rows = self._counted(misfits(flow, kinds, repeated, points) if piped else (), len(points))
             if len(rows):
                 self._of_flow(option, flow, kinds, amounts, held, points, send, rooms, rows, piped=piped)
 
@@ -439,14 +430,16 @@ class Search:
         if len(rows):
             self.pool.append(Bounded(own.seconds[rows], own.peak[rows], rows, points, chosen))
 
-    def _blocks_of(self, option: Option, axes: tuple[str, ...]) -> Blocks:
+    def blocks_of(self, option: Option, axes: tuple[str, ...]) -> Blocks:
+        """The blocks of a model, on meshes with several devices along these axes. Raises InputError."""
         key = (_inside(axes), *option.key)
         if key not in self.known.blocks:
             self.known.blocks[key] = Blocks(self._tasks[option.fp8], replace(option, data="ddp"), _inside(axes))
         return self.known.blocks[key]
 
-    def _derived(self, axes: tuple[str, ...], option: Option, blocks: Blocks, stages: int, *, sums: bool) -> States:
-        """``stages``: of all of them, where layers differ; ``sums``: whether gradients are added up by a loop of their own."""
+    def states_of(self, axes: tuple[str, ...], option: Option, blocks: Blocks, stages: int, *, sums: bool) -> States:
+        """What stages have of states. ``stages``: of all of them, where layers differ; ``sums``: whether gradients are added up by a loop
+        of their own. Raises InputError."""
         several = stages > 1 and not self.alike
         key = (axes, option.data, option.sp, option.fp8, (stages, option.flow) if several else None, sums)
         if key not in self.known.states:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from math import prod
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from placeproof.clusters import Group, ends
+from placeproof.clusters import Group
 from placeproof.collectives.time import TIMED_AS
 from placeproof.cost.model.derivation import laid_out, sizing, state_costs
 from placeproof.cost.model.parts import DeviceSegment, Sizing, parts
@@ -176,13 +176,13 @@ class Blocks:
             rules.append(("tokens % (2 * cp)", (np.mod(sizes["tokens"], 2 * points.cp) != 0) & (points.cp > 1)))
         return rules
 
-    def amounts(self, points: Points, groups: GroupTimes) -> dict[str, PartAmounts]:
+    def amounts(self, points: Points, groups: ExchangeTimes) -> dict[str, PartAmounts]:
         """What each part takes at some points, by its name."""
         at = self.sizing(points)
         price = FloatPrice(self.task.rates, points.number)
         return {part.name: self._amounts(part, at, groups, price) for part in self.segments}
 
-    def _amounts(self, part: DeviceSegment, at: Sizing, groups: GroupTimes, price: FloatPrice) -> PartAmounts:
+    def _amounts(self, part: DeviceSegment, at: Sizing, groups: ExchangeTimes, price: FloatPrice) -> PartAmounts:
         launches: tuple[Array, Array] = (0.0, 0.0)
         works = [part.flops(at), part.narrow_flops(at)]
         if price.by_kernels:
@@ -210,6 +210,13 @@ class Blocks:
         )
 
 
+class ExchangeTimes(Protocol):
+    """Seconds of exchanges at some points."""
+
+    def seconds(self, kind: str, axes: tuple[str, ...], size: Array, pair: str | None = None) -> Array:
+        """Of one call of an exchange about so many bytes; ``pair``: as of :class:`placeproof.cost.model.traffic.Transfer`."""
+
+
 class GroupTimes:
     """Seconds of exchanges at some points: each in the groups that its axes have on the mesh of that point."""
 
@@ -235,10 +242,7 @@ class GroupTimes:
         """Each kind of groups, and at which points they are."""
         by_groups: dict[tuple[Group, ...], list[int]] = {}
         for number, mesh in enumerate(self._meshes):
-            groups = self.task.groups(tuple(mesh.items()), axes)
-            if pair is not None:
-                along = [axis for axis in AXES if axis in axes]
-                groups = ends(groups, mesh[pair], inside=prod(mesh[axis] for axis in along[: along.index(pair)]))
+            groups = self.task.groups(tuple(mesh.items()), axes, pair)
             by_groups.setdefault(groups, []).append(number)
         timed = ((self.task.exchange_time(kind, groups), numbers) for groups, numbers in by_groups.items())
         return [(time, np.flatnonzero(np.isin(self._own, numbers))) for time, numbers in timed]
@@ -285,7 +289,7 @@ class States:
             self.beside = tuple(beside - dummy for beside, dummy in zip(every, dummies, strict=True))
         self.messages = tuple(sent for stage in own for sent in sent_between(stage, at, flow.batches, flow.hops(stage), linked, layer))
 
-    def amounts(self, number: int, points: Points, groups: GroupTimes) -> StateAmounts:
+    def amounts(self, number: int, points: Points, groups: ExchangeTimes) -> StateAmounts:
         """What a stage has at some points."""
         rates, cost = self.task.rates, self.costs[number]
         values = points.beside(self.linked.values, rates.values)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from math import prod
 
-from placeproof.clusters import Cluster, Group
+from placeproof.clusters import Cluster, Group, ends
 from placeproof.cost.model.derivation import WIDTHS
 from placeproof.cost.model.process import COMMUNICATOR, CONTEXT
 from placeproof.cost.model.rates import Rates, rates_on
@@ -40,7 +41,9 @@ class Task:
     widths: Mapping[str, int] = field(default_factory=lambda: WIDTHS)
     fewer: tuple[int, ...] = ()
     _times: dict[tuple[str, tuple[Group, ...]], ExchangeTime] = field(default_factory=dict, repr=False)
-    _groups: dict[tuple[tuple[tuple[str, int], ...], tuple[str, ...]], tuple[Group, ...]] = field(default_factory=dict, repr=False)
+    _groups: dict[tuple[tuple[tuple[str, int], ...], tuple[str, ...], str | None], tuple[Group, ...]] = field(
+        default_factory=dict, repr=False
+    )
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -85,8 +88,14 @@ class Task:
             self._times[kind, groups] = exchange_time(kind, groups, self.rates.cluster)
         return self._times[kind, groups]
 
-    def groups(self, mesh: tuple[tuple[str, int], ...], axes: tuple[str, ...]) -> tuple[Group, ...]:
-        """The groups along some axes of a mesh, its degrees from the innermost axis to the outermost."""
-        if (mesh, axes) not in self._groups:
-            self._groups[mesh, axes] = self.cluster.groups(dict(mesh), axes)
-        return self._groups[mesh, axes]
+    def groups(self, mesh: tuple[tuple[str, int], ...], axes: tuple[str, ...], pair: str | None = None) -> tuple[Group, ...]:
+        """The groups along some axes of a mesh, its degrees from the innermost axis to the outermost; ``pair``: as of
+        :class:`placeproof.cost.model.traffic.Transfer`."""
+        if (mesh, axes, pair) not in self._groups:
+            degrees = dict(mesh)
+            groups = self.cluster.groups(degrees, axes)
+            if pair is not None:
+                along = [axis for axis in degrees if axis in axes]
+                groups = ends(groups, degrees[pair], inside=prod(degrees[axis] for axis in along[: along.index(pair)]))
+            self._groups[mesh, axes, pair] = groups
+        return self._groups[mesh, axes, pair]

@@ -1,0 +1,270 @@
+"""The certificate of a plan: the grid, bounds as formulas, what was derived exactly, and boxes that take the grid apart, each with the
+reason why no point of it is better. :mod:`placeproof.verify.plan` says what it means, and checks it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from itertools import product
+from typing import Any
+
+from placeproof.core.diagnostics import InputError, refuse
+from placeproof.planning.bounds import StageKind, bounds, message_seconds, misfits, stage_amounts, stage_kinds
+from placeproof.planning.formulas import Asked, Log, RecordedTimes
+from placeproof.planning.search import Outcome, Search
+from placeproof.planning.space import AXES, COPIED, Flow, Mesh, Option, Point, axes_of
+from placeproof.planning.tables import Blocks, PartAmounts, Points, StateAmounts
+from placeproof.verify import plan as checker
+
+#: Axes that split blocks, and those whose devices have samples of their own.
+INSIDE, REPLICAS = ("tp", "cp", "ep"), ("dp", "dp_shard", "dp_replicate", "ep")
+#: How many values the fields of a table have, 0 of one that is a value.
+_FIELDS: Mapping[type[PartAmounts | StateAmounts], Mapping[str, int]] = {
+    PartAmounts: {"kept": 0, "late": 0, "working": 0, "computing": 4, "inside": 2, "launches": 2},
+    StateAmounts: {"held": 0, "transient": 0, "updating": 0, "update": 0, "data": 2, "once": 2},
+}
+#: Reasons in the order in which they are tried of a box.
+_REASONS = ("batch", "uneven", "order", "refused", "memory", "time", "exact")
+#: In which order a box is taken apart.
+_ORDER = ("mesh", "b", "flow", "recompute", "attention", "sp", "fp8", "data")
+
+
+def written(search: Search, outcome: Outcome, count: int, question: Mapping[str, Any]) -> dict[str, Any]:
+    """The certificate that no point of a search's grid is better than the plans that it found; ``question``: what says what was asked.
+
+    Raises InputError where an exchange has no closed form.
+    """
+    document = stated(search, question) | {"count": count}
+    document |= {"derived": [*_derived(search, outcome, document["grid"])], "tree": "exact"}
+    return document | {"tree": _tree(checker.Plan(document))}
+
+
+def stated(search: Search, question: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a certificate says what is asked: the grid, and formulas of bounds on all of it."""
+    recorder = Recorder(search)
+    space = search.space
+    tables = {"blocks": recorder.blocks(), "states": recorder.states()}
+    exchanges, lines = recorder.exchanges()
+    every = len(AXES) + 4  # communicators, at most
+    return {
+        "schema": checker.SCHEMA,
+        "question": dict(question),
+        "grid": {
+            "devices": search.task.devices,
+            "batch": search.task.batch,
+            "axes": list(AXES),
+            "meshes": [list(_degrees(mesh)) for mesh in space.meshes],
+            "replicas": list(REPLICAS),
+            "choices": {
+                "b": list(space.b),
+                "flow": [flow.text for flow in space.flows],
+                "recompute": list(space.recompute),
+                "attention": list(space.attention),
+                "sp": [_word(sp) for sp in space.sp],
+                "fp8": [_word(fp8) for fp8 in space.fp8],
+                "data": list(space.data),
+            },
+        },
+        "formulas": recorder.log.lines,
+        "exchanges": exchanges,
+        "lines": lines,
+        "rooms": [str(search.task.room(n)) for n in range(every)],
+        "tables": tables,
+    }
+
+
+def _word(chosen: bool) -> str:
+    return "yes" if chosen else "no"
+
+
+class Recorder:
+    """Formulas of the bounds of a search, for all its options."""
+
+    def __init__(self, search: Search) -> None:
+        self.search, self.log = search, Log()
+        self.asked: dict[Asked, int] = {}
+        variable = self.log.variable
+        self.points = Points(**{name: variable(name) for name in (*AXES, "b", "m")}, number=self.log.number)
+        self.points = replace(self.points, vocabulary=search.vocabulary(self.points.tp))
+        self.times = RecordedTimes(self.log, self.asked)
+
+    def blocks(self) -> dict[str, Any]:
+        """What blocks take, by the axes that split them and by what they depend on."""
+        space, entries = self.search.space, []
+        for axes in dict.fromkeys(tuple(a for a in axes_of(own) if a in INSIDE) for own in space.classes()):
+            sps, attentions, _, _ = space.options_of(axes)
+            for sp, attention, recompute, fp8 in product(sps, attentions, space.recompute, space.fp8):
+                option = Option(data=space.data[0], sp=sp, attention=attention, recompute=recompute, fp8=fp8, flow=space.flows[0])
+                of = {
+                    "sp": [_word(sp)] if "tp" in axes else [_word(one) for one in space.sp],
+                    "attention": [attention] if "cp" in axes else list(space.attention),
+                    "recompute": [recompute],
+                    "fp8": [_word(fp8)],
+                }
+                entries.append({"axes": list(axes), "pp": None, "several": None, "of": of} | self._block(option, axes))
+        return {"by": ["sp", "attention", "recompute", "fp8"], "axes": list(INSIDE), "entries": entries}
+
+    def _block(self, option: Option, axes: tuple[str, ...]) -> dict[str, Any]:
+        try:
+            blocks = self.search.blocks_of(option, axes)
+        except InputError as error:
+            return {"refused": error.diagnostics[0].message}
+        parts = blocks.amounts(self.points, self.times)
+        return {
+            "broken": [self._line(breaks) for _, breaks in blocks.uneven(self.points)],
+            "slots": {name: self._line(value) for part, own in parts.items() for name, value in _slots(part, own)},
+            "over": {part: _lists(own.axes) for part, own in parts.items()},
+        }
+
+    def states(self) -> dict[str, Any]:
+        """What stages have of states, and bounds, by axes and by what they depend on."""
+        space, entries = self.search.space, []
+        alike = self.search.alike
+        for own in space.classes(by_stages=not alike):
+            axes, stages = axes_of(own), own[0].pp
+            sps, attentions, data, flows = space.options_of(axes)
+            sums = (False, True) if "pp" not in axes else (None,)
+            for sp, fp8, word, flow, several in product(sps, space.fp8, data, flows, sums):
+                option = Option(data=word, sp=sp, attention=attentions[0], recompute=space.recompute[0], fp8=fp8, flow=flow)
+                of = {
+                    "sp": [_word(sp)] if "tp" in axes else [_word(one) for one in space.sp],
+                    "fp8": [_word(fp8)],
+                    "data": [word] if len(data) > 1 else list(space.data),
+                    "flow": [flow.text] if "pp" in axes else [one.text for one in space.flows],
+                }
+                entry = {"axes": list(axes), "pp": None if alike else stages, "several": several, "of": of}
+                entries.append(entry | self._states(option, axes, stages, sums=bool(several)))
+        return {"by": ["sp", "fp8", "data", "flow"], "axes": list(AXES), "entries": entries}
+
+    def _states(self, option: Option, axes: tuple[str, ...], stages: int, *, sums: bool) -> dict[str, Any]:
+        if "dp_replicate" in axes and option.data in COPIED:
+            return {"refused": "dp_replicate of what is not sharded"}
+        try:
+            blocks = self.search.blocks_of(option, axes)
+            states = self.search.states_of(axes, option, blocks, stages, sums=sums)
+        except InputError as error:
+            return {"refused": error.diagnostics[0].message}
+        kinds = stage_kinds(states, self.points)
+        held = [states.amounts(kind.number, self.points, self.times) for kind in kinds]
+        own = {name: self._line(value) for i, one in enumerate(held) for name, value in _slots(str(i), one)}
+        send = self._line(message_seconds(states, states.task, self.points, self.times))
+        repeated = frozenset(part.name for part in blocks.segments if part.repeats)
+        seconds, beyond = self._bounds(option.flow, axes, blocks, kinds, held)
+        return {
+            "broken": [self._line(breaks) for _, breaks in misfits(option.flow, kinds, repeated, self.points)] if "pp" in axes else [],
+            "slots": {**own, "send": send},
+            "parts": [list(kind.times) for kind in kinds],
+            "over": [_lists(one.axes | ({("pp",)} if "pp" in axes else set())) for one in held],
+            "seconds": seconds,
+            "beyond": beyond,
+        }
+
+    def _bounds(
+        self, flow: Flow, axes: tuple[str, ...], blocks: Blocks, kinds: tuple[StageKind, ...], held: Sequence[StateAmounts]
+    ) -> tuple[int, int]:
+        """The formulas of the bounds, in what blocks and states come to."""
+        repeated = frozenset(part.name for part in blocks.segments if part.repeats)
+        parts = {part.name: PartAmounts(**self._open(part.name, PartAmounts), axes=frozenset()) for part in blocks.segments}
+        own = [StateAmounts(**self._open(str(i), StateAmounts), axes=one.axes) for i, one in enumerate(held)]
+        found = bounds(
+            blocks.task, flow, kinds, [stage_amounts(kind, parts, repeated) for kind in kinds], own, self.points,
+            self.log.variable("send"), [self.log.variable(f"{i}.room") for i in range(len(kinds))],
+            piped="pp" in axes, alike=self.search.alike,
+        )  # fmt: skip
+        return self._line(found.seconds), self._line(found.beyond)
+
+    def _open(self, name: str, table: type[PartAmounts | StateAmounts]) -> dict[str, Any]:
+        """The fields of a table, as variables."""
+        variable = self.log.variable
+        return {
+            one: tuple(variable(f"{name}.{one}.{i}") for i in range(n)) if n else variable(f"{name}.{one}")
+            for one, n in _FIELDS[table].items()
+        }
+
+    def _line(self, value: Any) -> int:
+        return self.log.number(value).index
+
+    def exchanges(self) -> tuple[list[dict[str, int]], list[Any]]:
+        """Of each exchange on each mesh its number among the lines of all; and these."""
+        lines: dict[Any, int] = {}
+        every = [{str(i): lines.setdefault(self._lines(key, mesh), len(lines)) for i, mesh in self._meshes(key)} for key in self.asked]
+        return every, [[[[str(a), str(b)] for a, b in groups] for groups in one] for one in lines]
+
+    def _meshes(self, key: Asked) -> Iterator[tuple[int, Mesh]]:
+        every = enumerate(self.search.space.meshes)
+        return ((i, mesh) for i, mesh in every if key[2] is None or getattr(mesh, key[2]) > 1)
+
+    def _lines(self, key: Asked, mesh: Mesh) -> Any:
+        (kind, axes, pair), task = key, self.search.task
+        time = task.exchange_time(kind, task.groups(tuple(zip(AXES, _degrees(mesh), strict=True)), axes, pair))
+        if not time.lines:
+            message = f"{kind} over {', '.join(axes)} has no closed form on {' x '.join(map(str, _degrees(mesh)))} devices"
+            refuse("PP202", message, help="a certificate needs one: pin smaller degrees, or leave it out")
+        return time.lines
+
+
+def _degrees(mesh: Mesh) -> tuple[int, ...]:
+    return tuple(getattr(mesh, axis) for axis in AXES)
+
+
+def _slots(name: str, amounts: PartAmounts | StateAmounts) -> Iterator[tuple[str, Any]]:
+    """The fields of a table, each by what formulas call it."""
+    for one in fields(amounts):
+        value = getattr(amounts, one.name)
+        if isinstance(value, tuple):
+            yield from ((f"{name}.{one.name}.{i}", part) for i, part in enumerate(value))
+        elif not isinstance(value, frozenset):
+            yield f"{name}.{one.name}", value
+
+
+def _lists(axes: Collection[tuple[str, ...]]) -> list[list[str]]:
+    return [list(one) for one in sorted(axes)]
+
+
+def _point(point: Point, grid: Mapping[str, Any]) -> dict[str, Any]:
+    """The coordinates of a point in a grid; of what changes nothing there, the first that there is."""
+    own, option = grid["choices"], point.option
+    said = {
+        "b": point.b, "flow": option.flow.text, "recompute": option.recompute, "attention": option.attention, "sp": _word(option.sp),
+        "data": option.data, "fp8": _word(option.fp8),
+    }  # fmt: skip
+    return {"mesh": grid["meshes"].index([*_degrees(point.mesh)])} | {
+        name: value if value in own[name] else own[name][0] for name, value in said.items()
+    }
+
+
+def _derived(search: Search, outcome: Outcome, grid: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What was derived exactly, and what came of it."""
+    for point, found in outcome.derived:
+        row: dict[str, Any] = {"point": _point(point, grid)}
+        if isinstance(found, str) and found.startswith("refused"):
+            yield row | {"because": "refused", "says": found}
+            continue
+        plan = search.exact(point) if isinstance(found, str) else found
+        listed = any(plan is one for one in outcome.plans)
+        because = (
+            "listed" if listed else "unproved" if any(plan is one for one in outcome.unproved) else "slower" if plan.fits else "memory"
+        )
+        yield row | {"because": because, "seconds": str(plan.seconds), "peak": str(plan.peak), "room": str(plan.room)}
+
+
+def _tree(plan: checker.Plan, box: checker.Box | None = None) -> Any:
+    """The boxes that a grid falls apart into. Raises InputError for a point of which nothing is known."""
+    box = plan.grid if box is None else box
+    single = [name for name, values in box.items() if len(values) == 1]
+    if {"mesh", "b"} <= {*single}:
+        for reason in _REASONS:
+            if plan.holds(box, reason):
+                return reason
+    name = next((name for name in _ORDER if name not in single), None)
+    if name is None:
+        raise AssertionError(f"nothing is known of {plan.shown(box)}")
+    parts: list[list[Any]] = []
+    for value in box[name]:
+        part = _tree(plan, {**box, name: (value,)})
+        same = next((own for own in parts if own[1] == part and part in checker.POINTWISE), None)
+        if same is None:
+            parts.append([[value], part])
+        else:
+            same[0].append(value)
+    return [name, parts] if len(parts) > 1 or parts[0][1] not in checker.POINTWISE else parts[0][1]
