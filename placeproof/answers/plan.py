@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from placeproof.answers import subject as subjects
 from placeproof.answers.answer import Answer, Setting, texts
@@ -13,13 +13,14 @@ from placeproof.answers.models import Clock, ModelRun, require_known
 from placeproof.answers.numbers import Settings, byte_count
 from placeproof.answers.proof import judgement_of_model
 from placeproof.clusters import find as find_cluster
-from placeproof.core.diagnostics import Problems, unknown_name
+from placeproof.core.diagnostics import Problems, refuse, unknown_name
 from placeproof.core.symbols import info
 from placeproof.cost.model.derivation import WIDTHS
 from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap
 from placeproof.cost.values import how_to_set
 from placeproof.implementations import find as find_implementation
 from placeproof.models import substituted
+from placeproof.planning import certificate as certificates
 from placeproof.planning.choices import Pins, space_of
 from placeproof.planning.crew import ALONE, Crew, Running
 from placeproof.planning.exact import Plan
@@ -43,7 +44,9 @@ MOST_BATCH = 1 << 24
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Planned(Answer, documents.Found):
-    """The best plans of a grid, in order, and what became of its other points."""
+    """The best plans of a grid, in order, and what became of its other points. ``count``: how many plans were asked for."""
+
+    count: int
 
     @property
     def plans(self) -> Sequence[Plan]:
@@ -54,6 +57,26 @@ class Planned(Answer, documents.Found):
     def document(self) -> Document:
         """What it says."""
         return documents.document(self)
+
+    def certificate(self, question: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What `placeproof verify` checks: that no placement of the grid is faster than those that are listed; or, where none is, that none
+        fits. ``question``: the options of the command line by their names, `global_batch`; without it formulas are not derived again.
+
+        Raises InputError of a search that was interrupted, and where an exchange has no closed form.
+        """
+        if not self.outcome.complete:
+            refuse("PP202", "a search that was interrupted has no certificate", help="let it end")
+        if self.outcome.objective.memory or (self.outcome.objective.by_device and self.task.fewer):
+            refuse("PP202", "a certificate is about the seconds of a step", help="`--objective time`")
+        return certificates.written(Search(self.task, self.space), self.outcome, self.count, question or {})
+
+
+def differences(document: Mapping[str, Any], task: Task, pins: Pins, count: int) -> Iterator[str]:
+    """What of a plan's certificate is not so by what this version of placeproof derives of its question. Raises InputError."""
+    if document["count"] != count:
+        yield f"the question is about {count} plans, and the certificate about {document['count']}"
+    verdicts = Verdicts(task.model, Crew(1, {"prove": prove}))
+    yield from certificates.differences(Search(task, grid(task, pins, count)), document, verdicts)
 
 
 def planned(
@@ -228,7 +251,9 @@ def plan(
         outcome.plans = [plan for plan in outcome.plans if verdicts.get(plan.point.structure, "proved") == "proved"]
     fits = outcome.plans or (outcome.least is not None and outcome.least.fits)
     found = () if fits or not outcome.complete else reasons(task, pins, search.known)
-    return Planned(task=task, space=space, outcome=outcome, verdicts=verdicts, reasons=found, besides=besides, frontier=unbeaten)
+    return Planned(
+        task=task, space=space, outcome=outcome, count=count, verdicts=verdicts, reasons=found, besides=besides, frontier=unbeaten
+    )
 
 
 def _frontier(search: Search, outcome: Outcome, verdicts: Verdicts, running: Running) -> Frontier | None:

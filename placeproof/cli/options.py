@@ -104,6 +104,21 @@ def built(record: type[Record], said: Mapping[str, Any]) -> Record:
     return cast("Record", _built(record, values | {named(record)[key][0]: value for key, value in said.items()}))
 
 
+def said(options: Any) -> dict[str, Any]:
+    """The options of a record that were given, by their names in a file: what :func:`built` makes it of."""
+    values = {one.name: value for one, value in _values(options) if value not in (None, [], one.default)}
+    return {key: values[field] for key, (field, _) in named(type(options)).items() if field in values}
+
+
+def _values(options: Any) -> Iterator[tuple[Field[Any], Any]]:
+    for one, annotation in _annotations(type(options)):
+        value = getattr(options, one.name)
+        if is_dataclass(annotation):
+            yield from _values(value)
+        else:
+            yield one, value
+
+
 def _fields(record: Any) -> Iterator[Field[Any]]:
     for one, annotation in _annotations(record):
         if is_dataclass(annotation):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from placeproof.cli import sweep
-from placeproof.cli.options import OfModel, built, given, option, show, takes
+from placeproof.cli.options import OfModel, built, given, option, said, show, takes
 from placeproof.cli.process import EXIT_INTERRUPTED, live_line
 from placeproof.core.diagnostics import Problems, refuse
+from placeproof.core.files import write_text
 
 _SUFFIX = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 
@@ -57,6 +60,9 @@ class CommandLine:
 
     question: Options
     sweep: sweep.Sweep
+    certificate: Path | None = option(
+        "--certificate", "Write why nothing of the grid is faster, as `placeproof verify FILE` checks it.", metavar="FILE"
+    )
     json_: bool = option("--json", "Print JSON (schema placeproof.plan/1, of a sweep placeproof.sweep/1).", default=False)
 
 
@@ -64,11 +70,11 @@ class CommandLine:
 def command(line: CommandLine) -> int:
     """The best placements of a model on a cluster: each derived exactly, and proved; nothing of the grid is left out without a reason."""
     if line.sweep.sweep is not None:
-        if said := given(line.question):
-            refuse("PP104", f"a sweep's file says what is asked, and not {', '.join(said)}", help=f"write it in {line.sweep.sweep}")
+        if names := [*given(line.question), *([] if line.certificate is None else ["--certificate"])]:
+            refuse("PP104", f"a sweep's file says what is asked, and not {', '.join(names)}", help=f"write it in {line.sweep.sweep}")
         return sweep.run(line.sweep, Options, check, planned, json_=line.json_)
-    if said := given(replace(line.sweep, jobs=None)):
-        refuse("PP104", f"{', '.join(said)}: that is said of a sweep", help="add `--sweep FILE`")
+    if names := given(replace(line.sweep, jobs=None)):
+        refuse("PP104", f"{', '.join(names)}: that is said of a sweep", help="add `--sweep FILE`")
     from placeproof.answers.plan import plan
     from placeproof.planning.crew import Running
 
@@ -78,23 +84,34 @@ def command(line: CommandLine) -> int:
     show(found.document, json_=line.json_, ascii=False)
     if not found.outcome.complete:
         return EXIT_INTERRUPTED
+    if line.certificate is not None:
+        write_text(line.certificate, json.dumps(found.certificate(said(line.question))) + "\n")
     return 0 if found.plans else sweep.EXIT_NOTHING_FITS
 
 
-def check(said: Mapping[str, Any]) -> None:
+def check(values: Mapping[str, Any]) -> None:
     """Raise InputError with everything that is wrong with a question of a file, as far as that shows without deriving anything."""
     from placeproof.answers.plan import grid
 
-    question = asked(built(Options, said))
+    question = asked(built(Options, values))
     del question["pareto"]  # it leaves the grid as it is
     grid(**question)
 
 
-def planned(said: Mapping[str, Any]) -> dict[str, Any]:
+def planned(values: Mapping[str, Any]) -> dict[str, Any]:
     """What `--json` prints of a question of a file. Raises InputError."""
     from placeproof.answers.plan import plan
 
-    return plan(**asked(built(Options, said))).data
+    return plan(**asked(built(Options, values))).data
+
+
+def differences(document: Mapping[str, Any]) -> list[str]:
+    """What of a plan's certificate is not so by what this version derives of its question. Raises InputError, and KeyError and alike for
+    what is no certificate."""
+    from placeproof.answers.plan import differences as found
+
+    question = asked(built(Options, document["question"]))
+    return [*found(document, question["task"], question["pins"], question["count"])]
 
 
 def asked(o: Options) -> dict[str, Any]:

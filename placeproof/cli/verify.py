@@ -16,22 +16,37 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _ABOUT = "the claims are those of the program in it, as this version of placeproof reads it"
-_HELP = "give a file that `placeproof prove SUBJECT --certificate FILE` has written"
+_HELP = "give a file that `placeproof prove SUBJECT --certificate FILE` has written, or `placeproof plan`"
+_ABOUT_PLANS = """each row is the number of points for which that was checked
+the grid, formulas and numbers are what this version of placeproof derives of the question,
+and each plan of the list is proved"""
+_REASONS = {
+    "batch": "the batch is no whole number of micro-batches",
+    "uneven": "degrees do not divide a size of the model",
+    "order": "the schedule is not for such stages, runs of layers or micro-batches",
+    "refused": "no strategy has these options",
+    "memory": "more memory is needed than there is, by the bound",
+    "time": "a step takes no less, by the bound",
+    "exact": "derived exactly: the list, and what is slower or does not fit",
+}
 
 
 def command(
     file: Annotated[
-        str, typer.Argument(help="What `placeproof prove SUBJECT --certificate FILE` wrote; `-` reads it from standard input.")
+        str, typer.Argument(help="What `placeproof prove SUBJECT --certificate FILE` wrote, or `plan`; `-` reads it from standard input.")
     ],
 ) -> int:
-    """Check the certificate of a proof, step by step, without a solver; and that it is about the program that it holds.
+    """Check the certificate of a proof, step by step, without a solver; and that it is about the program that it holds. Or that of a plan,
+    box by box; and that its formulas are what is derived of its question.
 
-    Ends with 0 if it shows that all states are right after the step, or every claim about a block; 1 if anything in it does not hold; 3 if
-    that is left to a solver.
+    Ends with 0 if it shows that all states are right after the step, or every claim about a block, or that nothing of a grid is better than
+    its plans; 1 if anything in it does not hold; 3 if that is left to a solver.
     """
-    from placeproof.verify import SCHEMA_OF_MODEL, RejectedError, left_open, left_open_of_model, verify, verify_model
+    from placeproof.verify import SCHEMA_OF_MODEL, SCHEMA_OF_PLAN, RejectedError, left_open, left_open_of_model, verify, verify_model
 
     document = _read(file)
+    if document["schema"] == SCHEMA_OF_PLAN:
+        return _plan(file, document)
     of_model = document["schema"] == SCHEMA_OF_MODEL
     try:
         used = verify_model(document) if of_model else {"": verify(document)}
@@ -45,15 +60,39 @@ def command(
     return 3 if (left_open_of_model if of_model else left_open)(document) else 0
 
 
+def _plan(file: str, document: dict[str, Any]) -> int:
+    """Check what a plan's certificate holds, and that it is what this version derives of its question."""
+    from placeproof.cli.plan import differences
+    from placeproof.core.diagnostics import InputError
+    from placeproof.verify import BROKEN, Plan, RejectedPlanError
+
+    try:
+        counts = Plan(document).check()
+        wrong = differences(document)
+    except (RejectedPlanError, *BROKEN) as rejected:
+        typer.echo(f"{file}: rejected\n{str(rejected) or type(rejected).__name__}")
+        return 1
+    except InputError as error:
+        wrong = [f"its question cannot be asked: {d.message}" for d in error.diagnostics]
+    if wrong:
+        typer.echo("\n".join([f"{file}: rejected", *wrong]))
+        return 1
+    listed = sum(row["because"] == "listed" for row in document["derived"])
+    what = f"none is faster than the {listed} plans of the list" if listed == document["count"] else f"{listed} fit, and are the list"
+    rows = [f"  {number:>15,}  {_REASONS[reason]}" for reason, number in counts.most_common()]
+    typer.echo("\n".join([f"{file}: holds", f"{sum(counts.values()):,} points: {what}", "", *rows, "", _ABOUT_PLANS]))
+    return 0
+
+
 def _read(file: str) -> dict[str, Any]:
-    from placeproof.verify import SCHEMA, SCHEMA_OF_MODEL
+    from placeproof.verify import SCHEMA, SCHEMA_OF_MODEL, SCHEMA_OF_PLAN
 
     text = read_standard_input(code="PP209", help=_HELP) if file == "-" else read_text(Path(file), code="PP209", help=_HELP)
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         refuse("PP209", f"`{file}` is no JSON: {error}", help=_HELP)
-    if not isinstance(document, dict) or document.get("schema") not in (SCHEMA, SCHEMA_OF_MODEL):
+    if not isinstance(document, dict) or document.get("schema") not in (SCHEMA, SCHEMA_OF_MODEL, SCHEMA_OF_PLAN):
         refuse("PP209", f"`{file}` is no certificate (schema {SCHEMA})", help=_HELP)
     return document
 

@@ -3,13 +3,14 @@ reason why no point of it is better. :mod:`placeproof.verify.plan` says what it 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import product
 from typing import Any
 
 from placeproof.core.diagnostics import InputError, refuse
 from placeproof.planning.bounds import StageKind, bounds, message_seconds, misfits, stage_amounts, stage_kinds
+from placeproof.planning.exact import Plan
 from placeproof.planning.formulas import Asked, Log, RecordedTimes
 from placeproof.planning.search import Outcome, Search
 from placeproof.planning.space import AXES, COPIED, Flow, Mesh, Option, Point, axes_of
@@ -50,7 +51,7 @@ def stated(search: Search, question: Mapping[str, Any]) -> dict[str, Any]:
         "schema": checker.SCHEMA,
         "question": dict(question),
         "grid": {
-            "devices": search.task.devices,
+            "devices": list(search.task.counts),
             "batch": search.task.batch,
             "axes": list(AXES),
             "meshes": [list(_degrees(mesh)) for mesh in space.meshes],
@@ -71,6 +72,19 @@ def stated(search: Search, question: Mapping[str, Any]) -> dict[str, Any]:
         "rooms": [str(search.task.room(n)) for n in range(every)],
         "tables": tables,
     }
+
+
+def differences(search: Search, document: Mapping[str, Any], verdict: Callable[[Point], str]) -> Iterator[str]:
+    """What of a certificate is not what a search of its question derives: formulas, what was derived of points, and verdicts on plans."""
+    now = stated(search, document["question"])
+    yield from (f"`{name}` is not that of the question" for name, value in now.items() if document.get(name) != value)
+    for row in document["derived"]:
+        point = _placed(search, row["point"], document["grid"])
+        found = search.asked(point)
+        if (row["because"], row.get("says")) != ("refused", found) and row != _row(search, point, found, row["because"], document["grid"]):
+            yield f"what was derived of `{point.expression}` is not so"
+        elif row["because"] in ("listed", "unproved") and (verdict(point) == "proved") != (row["because"] == "listed"):
+            yield f"`{point.expression}` is {verdict(point)}"
 
 
 def _word(chosen: bool) -> str:
@@ -233,19 +247,30 @@ def _point(point: Point, grid: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _placed(search: Search, said: Mapping[str, Any], grid: Mapping[str, Any]) -> Point:
+    """The point at some coordinates."""
+    mesh = search.space.meshes[said["mesh"]]
+    flow = next(flow for flow in search.space.flows if flow.text == said["flow"])
+    words = {name: said[name] for name in ("recompute", "attention", "data")}
+    option = Option(sp=said["sp"] == _word(True), fp8=said["fp8"] == _word(True), flow=flow, **words)
+    return Point(mesh=mesh, option=option, b=said["b"], m=search.task.batch // (mesh.replicas * said["b"]))
+
+
 def _derived(search: Search, outcome: Outcome, grid: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """What was derived exactly, and what came of it."""
     for point, found in outcome.derived:
-        row: dict[str, Any] = {"point": _point(point, grid)}
-        if isinstance(found, str) and found.startswith("refused"):
-            yield row | {"because": "refused", "says": found}
-            continue
-        plan = search.exact(point) if isinstance(found, str) else found
-        listed = any(plan is one for one in outcome.plans)
-        because = (
-            "listed" if listed else "unproved" if any(plan is one for one in outcome.unproved) else "slower" if plan.fits else "memory"
-        )
-        yield row | {"because": because, "seconds": str(plan.seconds), "peak": str(plan.peak), "room": str(plan.room)}
+        lists = {"listed": outcome.plans, "unproved": outcome.unproved}
+        because = next((word for word, plans in lists.items() if any(found is one for one in plans)), "slower")
+        yield _row(search, point, found, because, grid)
+
+
+def _row(search: Search, point: Point, found: Plan | str, because: str, grid: Mapping[str, Any]) -> dict[str, Any]:
+    row: dict[str, Any] = {"point": _point(point, grid)}
+    if isinstance(found, str) and found.startswith("refused"):
+        return row | {"because": "refused", "says": found}
+    plan = search.exact(point) if isinstance(found, str) else found
+    numbers = {"seconds": str(plan.seconds), "peak": str(plan.peak), "room": str(plan.room)}
+    return row | {"because": "memory" if not plan.fits else because} | numbers
 
 
 def _tree(plan: checker.Plan, box: checker.Box | None = None) -> Any:

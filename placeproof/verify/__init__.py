@@ -1,4 +1,5 @@
-"""Checks certificates that ``placeproof prove --certificate`` writes. It needs Python's standard library and this folder alone.
+"""Checks certificates that ``placeproof prove --certificate`` writes; of those of plans,
+:mod:`placeproof.verify.plan` speaks. It needs Python's standard library and this folder alone.
 
 A certificate holds *claims*: two terms are equal for all values of what is free in them, under hypotheses. Terms are as the encoding said
 them. It also holds *steps*: what a sum over index variables is, each by one of the five rules for finite sums. Nothing is searched for
@@ -21,6 +22,20 @@ A term is the number of its line in the list of terms, and speaks of earlier lin
 
 from .check import SCHEMA, left_open, verify
 from .model import SCHEMA_OF_MODEL, left_open_of_model, verify_model
+from .plan import BROKEN, Plan, RejectedPlanError
+from .plan import SCHEMA as SCHEMA_OF_PLAN
 from .terms import RejectedError
 
-__all__ = ["SCHEMA", "SCHEMA_OF_MODEL", "RejectedError", "left_open", "left_open_of_model", "verify", "verify_model"]
+__all__ = [
+    "BROKEN",
+    "SCHEMA",
+    "SCHEMA_OF_MODEL",
+    "SCHEMA_OF_PLAN",
+    "Plan",
+    "RejectedError",
+    "RejectedPlanError",
+    "left_open",
+    "left_open_of_model",
+    "verify",
+    "verify_model",
+]

@@ -109,6 +109,8 @@ def _parts(op: str, of: Sequence[Any]) -> Sequence[Any]:
     return () if op in ("number", "variable") else of[op == "exchange" :]
 
 
+#: What is raised of what is no certificate.
+BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
@@ -136,8 +138,8 @@ class Plan:
         self.batch, self.replicas, self.tables, self.lines = grid["batch"], grid["replicas"], document["tables"], document["formulas"]
         self.meshes = [dict(zip(grid["axes"], mesh, strict=True)) for mesh in grid["meshes"]]
         self.grid: Box = {"mesh": tuple(range(len(self.meshes)))} | {name: tuple(own) for name, own in grid["choices"].items()}
-        if any(prod(mesh.values()) != grid["devices"] for mesh in self.meshes):
-            raise RejectedPlanError(f"some mesh is not of {grid['devices']} devices")
+        if any(prod(mesh.values()) not in grid["devices"] for mesh in self.meshes):
+            raise RejectedPlanError(f"a mesh has none of these numbers of devices: {grid['devices']}")
         for i, (op, *of) in enumerate(self.lines):
             if not all(0 <= one < i for one in _parts(op, of)):
                 raise RejectedPlanError(f"formula {i} is not made of those before it")
@@ -338,7 +340,7 @@ def main(path: str) -> int:
     """Look at one file; 0 if it holds, 1 if it does not."""
     try:
         counts = Plan(json.loads(Path(path).read_text(encoding="utf-8"))).check()
-    except (RejectedPlanError, ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError) as error:
+    except (RejectedPlanError, OSError, *BROKEN) as error:
         print(f"{path}: rejected: {error or type(error).__name__}")
         return 1
     print(f"{path}: holds for {sum(counts.values()):,} points: " + ", ".join(f"{n:,} {reason}" for reason, n in counts.most_common()))

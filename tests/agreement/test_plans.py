@@ -18,6 +18,7 @@ from placeproof.planning import frontier as frontiers
 from placeproof.planning import search
 from placeproof.planning.reasons import beside
 from placeproof.planning.space import AXES, divisors, meshes
+from placeproof.planning.tables import Blocks
 from placeproof.planning.task import Task
 
 #: Grids in which something was wrong once: experts with an axis, states that one device has, kernels that no exchange comes between.
@@ -89,7 +90,7 @@ def test_a_plan_that_is_said_not_to_fit_is_noticed(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_rule_that_nothing_breaks_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search.Search, "_whole", lambda self, blocks, points: [("wrong", np.ones(len(points), dtype=bool))])
+    monkeypatch.setattr(Blocks, "uneven", lambda self, points: [("wrong", np.ones(len(points), dtype=bool))])
     assert any("cut, and derived alone" in why for why in broken(monkeypatch))
 
 
