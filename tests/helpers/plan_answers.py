@@ -4,8 +4,9 @@ needs the least memory where nothing fits, and why nothing does."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import astuple, replace
 from itertools import product
+from math import prod
 from random import Random
 from unittest.mock import patch
 
@@ -31,7 +32,7 @@ def told(asked: Instance, truth: Truth, strategies: int = 2) -> list[str]:
 def _besides(asked: Instance, truth: Truth, draw: Random, strategies: int) -> Iterator[str]:
     for _ in range(strategies):
         mesh, _, option = draw.choice(list(points(asked.space)))
-        if mesh.devices != asked.devices or key_of(mesh, option, 1, mesh.replicas) == UNSHARDED:
+        if prod(astuple(mesh)) != asked.devices or key_of(mesh, option, 1, mesh.replicas) == UNSHARDED:
             continue
         like = (replace(option, recompute=words, fp8=fp8) for words, fp8 in product(asked.space.recompute, asked.space.fp8))
         keys = {key_of(mesh, one, b, asked.batch) for one in like for b in asked.space.b}
