@@ -19,6 +19,7 @@ from placeproof.planning.space import AXES, SHARING, Space
 from placeproof.planning.task import Task
 from placeproof.report.document import Code, Document, Lines, Notes, Section, Table, section
 from placeproof.report.units import giga, percent, seconds_text
+from placeproof.runs import KnownTimes, RunSet, timed_on
 
 SCHEMA = "placeproof.plan/1"
 #: Plans whose times differ by less are told as equally good: a model of time is no better than that.
@@ -75,6 +76,7 @@ def _sections(found: Found) -> Iterator[Section]:
     for one in found.besides:
         yield _beside(found, one)
     yield _grid(found.space, outcome)
+    yield _goodness(task)
     yield section("what is taken for granted", Notes(_granted(task), items=True))
 
 
@@ -258,6 +260,25 @@ def _grid(space: Space, outcome: Outcome) -> Section:
     return section(title, Lines([options]), Table(rows, ("points", "what became of them"), (0,)))
 
 
+def _known_times(task: Task) -> tuple[tuple[RunSet, KnownTimes], ...]:
+    """Measured steps on the same devices, where the question is timed as they are."""
+    return timed_on(task.cluster.device) if task.rates.by_kernels else ()
+
+
+def _goodness(task: Task) -> Section:
+    title = "how good times are, on measured steps of the same devices"
+    rows = []
+    for of, known in _known_times(task):
+        ranked = (f"{float(known.rank_correlation):.3g}", percent(known.regret)) if known.rank_correlation else ("", "")
+        rows.append((of.name, known.cluster, f"{known.steps:,}", percent(known.error), *ranked))
+    if not rows:
+        return section(title, Notes([f"nobody knows: no step was measured on {task.cluster.device.name} that is timed so"]))
+    head = ("runs", "cluster", "steps", "error", *(("Spearman", "regret") if any(row[-1] for row in rows) else ()))
+    notes = [f"error: on average, whatever the sign; `placeproof accuracy {rows[0][0]}`"]
+    notes += ["Spearman: of the order of plans; regret: what the plan that is picked costs"] if len(head) > 4 else []
+    return section(title, Table([row[: len(head)] for row in rows], head, range(2, len(head))), Notes(notes))
+
+
 def _granted(task: Task) -> list[str]:
     rates = task.rates
     of = f"{task.cluster.name}: {rates.format}, "
@@ -297,6 +318,17 @@ def _data(found: Found) -> dict[str, Any]:
         "objective": next(name for name, one in OBJECTIVES.items() if one is outcome.objective),
         "plans": _listed(task, outcome.plans, outcome.objective, verdicts),
         "frontier": None if (front := found.frontier) is None else _frontier(task, front, verdicts),
+        "measured": [
+            {
+                "runs": of.name,
+                "cluster": known.cluster,
+                "steps": known.steps,
+                "error": known.error,
+                "rank_correlation": known.rank_correlation or None,
+                "regret": known.regret if known.rank_correlation else None,
+            }
+            for of, known in _known_times(task)
+        ],
         "least": None if outcome.plans or outcome.least is None else _plan(task, outcome.least, verdicts),
         "reasons": [
             {"reason": one.of, "devices": one.devices, "plan": None if one.plan is None else _placed(task, one.plan)}

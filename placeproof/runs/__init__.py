@@ -2,6 +2,19 @@
 
 from placeproof.runs.measured import MeasuredRun, RunAs
 from placeproof.runs.plans import PlanRow, read_plans
-from placeproof.runs.runs import UNITS, RunSet, like, named, reserved, run_sets
+from placeproof.runs.runs import UNITS, KnownTimes, RunSet, like, named, reserved, run_sets, timed_on
 
-__all__ = ["UNITS", "MeasuredRun", "PlanRow", "RunAs", "RunSet", "like", "named", "read_plans", "reserved", "run_sets"]
+__all__ = [
+    "UNITS",
+    "KnownTimes",
+    "MeasuredRun",
+    "PlanRow",
+    "RunAs",
+    "RunSet",
+    "like",
+    "named",
+    "read_plans",
+    "reserved",
+    "run_sets",
+    "timed_on",
+]

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from placeproof.clusters import Device, find
 from placeproof.core import files
 from placeproof.core.diagnostics import unknown_name
 from placeproof.core.tables import FileKind, Table
@@ -27,13 +28,28 @@ UNITS = {"GiB": 2**30, "GB": 10**9}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTimes:
+    """How good times are that are derived for the measured ``steps`` on a cluster, rounded; tests hold them.
+
+    ``error``: the mean, whatever the sign, as a share of what was measured. ``rank_correlation``, ``regret``: of plans that differ in
+    nothing else, on average; both 0 where there are none.
+    """
+
+    cluster: str
+    steps: int
+    error: Fraction
+    rank_correlation: Fraction
+    regret: Fraction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSet:
     """Runs of one publication, of one implementation and kind of device; empty where these are not told.
 
     ``fits``: whether memory is held against what a device has, as all of them ran; ``unsaid``: how many more were published, by what of
     them cannot be said. ``unit``: that of what was measured, a key of :data:`UNITS`. ``within``: the largest error of what is derived for
     tensors, rounded up; a test holds it, and likewise ``process_within``. 0 where nothing is derived. ``cluster``: that of the devices, for
-    what a driver shows; and how long a step takes there.
+    what a driver shows; and how long a step takes there. ``times``: how good that is, by clusters.
     """
 
     name: str
@@ -47,6 +63,7 @@ class RunSet:
     cluster: str
     runs: tuple[MeasuredRun, ...]
     fits: bool = False
+    times: tuple[KnownTimes, ...] = ()
     unsaid: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
@@ -71,6 +88,11 @@ def like(implementation: str) -> tuple[RunSet, ...]:
     return tuple(one for one in run_sets(tables=False) if one.implementation == implementation)
 
 
+def timed_on(device: Device) -> tuple[tuple[RunSet, KnownTimes], ...]:
+    """How good times are on the clusters that have the same devices, of which the same is known."""
+    return tuple((one, known) for one in run_sets(tables=False) for known in one.times if find(known.cluster).device == device)
+
+
 def named(name: str) -> RunSet:
     """The set of that name. Raises InputError that lists all of them."""
     every = {one.name: one for one in run_sets()}
@@ -93,6 +115,7 @@ def _read(table: Table, *, tables: bool) -> RunSet:
         plans=Table.text,
         overlap=lambda table, key: table.text(key) or "none",
         fits=Table.flag,
+        times=lambda table, key: tuple(_times(inner) for inner in table.tables(key)),
         unsaid=lambda table, key: (inner := table.table(key)).fields(**dict.fromkeys(inner.data, Table.count)),
     )
     run_as = RunAs(overlap=said.pop("overlap"), **{name: said[name] if name == "implementation" else said.pop(name) for name in words})
@@ -100,6 +123,11 @@ def _read(table: Table, *, tables: bool) -> RunSet:
     runs = tuple(_run(row, run_as, settings, unit) for row in said.pop("run"))
     steps = read_plans(_FOLDER / plans, run_as, settings, problems=table.problems) if plans and tables else ()
     return table.sound(RunSet(**said, runs=runs + tuple(run for run, _ in steps)))
+
+
+def _times(table: Table) -> KnownTimes:
+    said = table.fields(steps=Table.count, **dict.fromkeys(("error", "rank_correlation", "regret"), _share))
+    return KnownTimes(cluster=str(table.path[-1]), **said)
 
 
 def _run(row: Table, run_as: RunAs, settings: tuple[str, ...], unit: int) -> MeasuredRun:

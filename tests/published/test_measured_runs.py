@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -26,7 +27,7 @@ from placeproof.cost.accuracy import Plans, Prediction, step_accuracy
 from placeproof.cost.model import derive_model
 from placeproof.implementations import find, names
 from placeproof.models import load
-from placeproof.runs import UNITS, MeasuredRun, like, named, reserved, run_sets
+from placeproof.runs import UNITS, MeasuredRun, like, named, reserved, run_sets, timed_on
 from tests.helpers.samples import NIGHTLY
 
 DATA = Path(__file__).parent.parent / "data" / "measured" / "b200_steps.csv"
@@ -179,6 +180,42 @@ def test_the_page_shows_what_is_derived() -> None:
         ((m, error),) = one.step_errors.items()
         b = next(text[2:] for text in one.run.settings if text.startswith("b="))
         assert any(line.startswith(f"{one.run.strategy} 3072 30 {b} {m} ") and f" {100 * float(error):.2f} %" in line for line in page)
+
+
+def test_what_is_known_of_times_is_what_the_page_shows() -> None:
+    """Of each set, cluster by cluster. That the page shows what is derived, is looked at by night, and of some rows above by day."""
+    page = (DATA.parents[3] / "docs/explanation/how-good.md").read_text(encoding="utf-8")
+    measured = {one.name: Counter(run.run_as.cluster or one.cluster for run in one.runs for _ in run.steps) for one in run_sets()}
+    known = {one.name: {times.cluster: times for times in one.times} for one in run_sets()}
+    assert {name: {where: times.steps for where, times in each.items()} for name, each in known.items()} == {
+        name: {where: steps for where, steps in each.items() if where} for name, each in measured.items()
+    }
+    for name in (name for name, each in known.items() if each):
+        shown = re.search(rf"\$ placeproof accuracy {name}(?: --each)?\n.*?```", page, re.DOTALL)
+        assert shown is not None
+        for where, times in known[name].items():
+            rows = re.findall(rf" {where} .*? (-?[\d.]+) %", shown[0])
+            if len(known[name]) > 1:
+                assert len(rows) == times.steps
+                assert times.error == round(sum(abs(Fraction(row)) for row in rows) / times.steps / 100, 3)
+                continue
+            error = re.search(r"errors: ([\d.]+) %|nothing +([\d.]+) %", shown[0])
+            assert error is not None
+            assert times.error == round(Fraction(error[1] or error[2]) / 100, 3)
+            ranks = re.search(r"Spearman: ([\d.]+) on average[^:]*regret: ([\d.]+) %", shown[0])
+            assert (ranks is not None) == bool(times.rank_correlation)
+            if ranks is not None:
+                assert (times.rank_correlation, times.regret) == (Fraction(ranks[1]), round(Fraction(ranks[2]) / 100, 3))
+
+
+def test_times_are_known_of_the_same_devices_alone() -> None:
+    assert [(one.name, times.cluster) for one, times in timed_on(cluster("dgx-a100-80").device)] == [
+        ("a100-large", "vtrain-a100"),
+        ("a100-small", "vtrain-a100"),
+    ]
+    assert [one.name for one, _ in timed_on(cluster("dgx-b200").device)] == ["b200", "nvidia"]
+    assert timed_on(replace(cluster("dgx-b200").device, memory_bandwidth=Fraction(1))) == ()
+    assert timed_on(cluster("tpu-v5e").device) == ()
 
 
 def test_regret_is_that_of_the_pick() -> None:

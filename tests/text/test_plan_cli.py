@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ import placeproof
 from placeproof.answers import plan as answers
 from placeproof.answers.plan import Planned
 from placeproof.cli.main import run
+from placeproof.clusters import find
 from placeproof.core.diagnostics import InputError
 from placeproof.models import load
 from placeproof.planning.choices import Pins, space_of
@@ -25,6 +27,7 @@ from placeproof.planning.objective import OBJECTIVES
 from placeproof.planning.search import Queue, Search
 from placeproof.planning.tables import _distinct
 from placeproof.report.plan import HEIGHT, WIDTH, plot
+from placeproof.runs import timed_on
 
 SMALL = ["--model", "llama3-8b", "--cluster", "dgx-h100", "--global-batch", "16"]
 PINS = ["--only", "recompute=none,full", "--only", "schedule=1f1b", "--forbid", "cp", "--max", "b=4"]
@@ -333,6 +336,19 @@ def test_a_plot_has_a_star_for_each_plan() -> None:
     assert [line.count("*") for line in plot([fast])][HEIGHT] == 1
     assert max(map(len, lines)) <= 80
     assert "\n".join(plot(found.frontier.plans)) in str(found)
+
+
+def test_how_good_times_are_is_told_where_it_is_known() -> None:
+    found = small()
+    assert [(one["runs"], one["cluster"], one["rank_correlation"]) for one in found.data["measured"]] == [("nvidia", "dgx-h100", None)]
+    (nvidia,) = (known for one, known in timed_on(found.task.cluster.device))
+    assert f"nvidia  dgx-h100     {nvidia.steps}  {float(100 * nvidia.error):.4g} %" in str(found)
+    otherwise = replace(found, task=replace(found.task, values={**found.task.values, "eta": Fraction(1, 2)}))
+    assert otherwise.data["measured"] == []
+    assert "nobody knows" in str(otherwise)
+    a100 = replace(found, task=replace(found.task, cluster=find("dgx-a100-80")))
+    assert [one["runs"] for one in a100.data["measured"]] == ["a100-large", "a100-small"]
+    SCHEMA.validate(a100.data)
 
 
 def test_a_frontier_has_nothing_that_is_not_proved() -> None:
