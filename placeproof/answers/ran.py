@@ -17,7 +17,7 @@ from placeproof.implementations import BlockImplementation
 from placeproof.implementations import find as find_implementation
 from placeproof.planning.choices import Pins, space_of
 from placeproof.planning.exact import Placed, placed
-from placeproof.planning.ran import Ran, lacking
+from placeproof.planning.ran import Ran, carried, lacking
 from placeproof.planning.search import Derived
 from placeproof.planning.task import Task
 from placeproof.report import ran as documents
@@ -117,8 +117,9 @@ def _add(
 
 def _answered(asked: _Question, pins: Pins, known: dict[tuple[object, ...], Derived]) -> list[Ran]:
     task = asked.roomy
-    key = task.model.name, tuple(task.model.sizes.items()), task.cluster.name, task.fp8, tuple(task.values.items()), task.overlap
-    outcome = plan(task, pins, 1, known=known.setdefault(key, Derived()))
+    key = task.model.name, tuple(task.model.sizes.items()), task.fp8, task.cluster.device.architecture
+    known[key] = carried(known.get(key, Derived()), task)
+    outcome = plan(task, pins, 1, known=known[key]).outcome
     ours = outcome.plans[0] if outcome.plans else None
     space = space_of(task.model, task.counts, task.batch, pins, task.joined, fp8=task.fp8)
     return [

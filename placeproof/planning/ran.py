@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
@@ -10,6 +11,7 @@ from itertools import product
 from placeproof.core.strategy import Strategy
 from placeproof.planning.exact import Placed, Plan
 from placeproof.planning.reasons import terms
+from placeproof.planning.search import Derived
 from placeproof.planning.space import AXES, Flow, Option, Space, strategy_text
 from placeproof.planning.task import Task
 from placeproof.strategies import parse_strategy
@@ -89,3 +91,14 @@ def _same(one: Strategy, other: Strategy) -> bool:
     schedules = [replace(s.schedule, microbatches=None) for s in (one, other)]
     placed = [{replace(entry, owner="") for entry in s.entries} for s in (one, other)]
     return one.axes == other.axes and schedules[0] == schedules[1] and placed[0] == placed[1]
+
+
+def carried(known: Derived, task: Task) -> Derived:
+    """What was derived of the same model, for a cluster whose devices are of the same architecture: seconds alone are others there."""
+    blocks = {key: copy(one) for key, one in known.blocks.items()}
+    states = {key: copy(one) for key, one in known.states.items()}
+    for block in blocks.values():
+        block.task = task
+    for state in states.values():
+        state.task = task
+    return Derived(segments=dict(known.segments), blocks=blocks, states=states)

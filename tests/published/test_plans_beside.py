@@ -44,6 +44,21 @@ def test_a_plan_of_the_grid_is_what_it_is_there_and_none_that_fits_is_faster_tha
     assert not any(one.differences.values())
 
 
+def test_what_is_derived_for_one_cluster_is_what_is_derived_for_another() -> None:
+    """Of devices of one architecture, in one table and each alone."""
+    pins = replace(ONE, only=("tp=1,2", "cp=1", "pp=1,2", "data=zero1", "recompute=none", "schedule=1f1b", "b=1", "sp=yes"))
+    of = replace(named("nvidia"), runs=tuple(one for one in named("nvidia").runs if one.name in ("25.11 126", "25.11 134")))
+    together = plans_beside(of, pins).plans
+    assert len({one.task.cluster.name for one in together}) == 2
+    for one, run_ in zip(together, of.runs, strict=True):
+        (alone,) = plans_beside(replace(of, runs=(run_,)), pins).plans
+        assert alone.ours is not None
+        assert one.ours is not None
+        assert (one.ours.expression, one.ours.seconds, one.ours.peak) == (alone.ours.expression, alone.ours.seconds, alone.ours.peak)
+        assert one.differences == alone.differences
+    assert together[0].more != together[1].more
+
+
 def test_the_difference_is_told_by_the_term_that_makes_it() -> None:
     """A grid in which all is computed again is slower by what is computed, and has not what was run."""
     pins = replace(ONE, only=(*ONE.only, "recompute=full", "b=1"))
