@@ -98,7 +98,7 @@ def carried(known: Derived, task: Task) -> Derived:
     blocks = {key: copy(one) for key, one in known.blocks.items()}
     states = {key: copy(one) for key, one in known.states.items()}
     for block in blocks.values():
-        block.task = task
+        block.task = task.narrow(block.task.fp8)
     for state in states.values():
-        state.task = task
+        state.task = task.narrow(state.task.fp8)
     return Derived(segments=dict(known.segments), blocks=blocks, states=states)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from itertools import product
 from math import inf, prod
 from typing import NamedTuple
@@ -267,6 +268,11 @@ class Search:
         """Whether all layers are of one kind: then stages differ in their ends alone."""
         return sum(str(segment.times) != "1" for segment in self.task.model.segments) < 2
 
+    @cached_property
+    def _layers(self) -> int:
+        model = self.task.model
+        return sum(int(n) for segment, n in zip(model.segments, model.times().values(), strict=True) if str(segment.times) != "1")
+
     def bound(self) -> None:
         """Bounds on every point that no rule cuts."""
         for _ in self.bounding():
@@ -395,20 +401,25 @@ class Search:
         self, axes: tuple[str, ...], option: Option, blocks: Blocks, points: Points, parts: Mapping[str, PartAmounts],
         flows: tuple[Flow, ...],
     ) -> None:  # fmt: skip
+        piped = "pp" in axes
+        divided = [flow for flow in flows if not piped or not np.mod(self._layers, points.pp * flow.chunks).all()]
+        self._cut("layers % (pp * chunks)", len(points) * (len(flows) - len(divided)))
+        if not divided:
+            return
         try:
-            sums = "pp" not in axes and bool(points.m[0] > 1)
+            sums = not piped and bool(points.m[0] > 1)
             states = self.states_of(axes, option, blocks, int(points.pp[0]), sums=sums)
         except InputError as error:
-            self._cut(f"refused: {error.diagnostics[0].message}", len(points) * len(flows))
+            self._cut(f"refused: {error.diagnostics[0].message}", len(points) * len(divided))
             return
-        kinds, piped = stage_kinds(states, points), "pp" in axes
+        kinds = stage_kinds(states, points)
         groups = GroupTimes(states.task, points)
         held = [states.amounts(kind.number, points, groups) for kind in kinds]
         repeated = frozenset(part.name for part in blocks.segments if part.repeats)
         amounts = [stage_amounts(kind, parts, repeated) for kind in kinds]
         send = message_seconds(states, states.task, points, groups)
         rooms = [float(self.task.room(communicators(axes, kind, parts, of_states))) for kind, of_states in zip(kinds, held, strict=True)]
-        for flow in flows:
+        for flow in divided:
             rows = self._counted(misfits(flow, kinds, repeated, points) if piped else (), len(points))
             if len(rows):
                 self._of_flow(option, flow, kinds, amounts, held, points, send, rooms, rows, piped=piped)
