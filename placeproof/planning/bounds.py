@@ -18,7 +18,7 @@ from placeproof.planning.arrays import Array
 from placeproof.planning.space import Flow
 from placeproof.planning.tables import ExchangeTimes, FloatPrice, PartAmounts, Points, StateAmounts, States
 from placeproof.planning.task import Task
-from placeproof.schedules import formulas, load
+from placeproof.schedules import forms, formulas, load
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ def misfits(flow: Flow, kinds: Sequence[StageKind], repeated: Collection[str], p
     """Rules of a pipeline, and at which points they are broken: layers that are not the same number in each run, and what a schedule needs.
     ``repeated``: the parts that are layers."""
     layers = sum(n * (kind.last - kind.first + 1) for kind in kinds for name, n in kind.times.items() if name in repeated)
-    yield "layers % (pp * chunks)", np.mod(np.round(layers), points.pp * flow.chunks) != 0
+    yield "layers % (pp * chunks)", np.mod(np.round(layers), points.pp * (flow.chunks // load(flow.schedule).copies)) != 0
     asked = [need.rule for need in load(flow.schedule).needs]
     if asked:
         holds = [rule.value({"p": points.pp, "m": points.m, "v": flow.chunks}) for rule in asked]
@@ -132,9 +132,13 @@ def activations(flow: Flow, kind: StageKind, amounts: StageAmounts, points: Poin
         return amounts.kept
     schedule, alone = load(flow.schedule), flow.chunks == 1
     kept, late = (amounts.kept, amounts.late) if alone else (amounts.inner, amounts.inner_late)
-    of_run = {"M_B": kept / flow.chunks, "M_W": late / flow.chunks}
-    values = {"p": points.pp, "m": points.m, "v": flow.chunks, "d": kind.first, **of_run}
-    return reduce(np.minimum, map(points.at(values), formulas(schedule, "peak")))
+    of_run = {"M_B": kept * schedule.copies / flow.chunks, "M_W": late * schedule.copies / flow.chunks}
+    at = points.at({"p": points.pp, "m": points.m, "v": flow.chunks, "d": kind.first, **of_run})
+    least = reduce(np.minimum, map(at, formulas(schedule, "peak")))
+    for relation in (relation.sympy() for form in forms(schedule, "peak") for relation in form.when if "m" in relation.names):
+        few = at(relation.lhs - relation.rhs) < 0  # micro-batches: of one at least all is kept
+        least = np.where(few, np.minimum(least, kept * schedule.copies), least)
+    return least
 
 
 def passes(
@@ -149,7 +153,8 @@ def passes(
     each = [time.passes for time in times]
     if flow.chunks > 1:  # of a run of layers: no more than its share of the stage that takes the least
         columns = [[np.where(kind.there, t, np.inf) for kind, t in zip(kinds, column, strict=True)] for column in zip(*each, strict=True)]
-        least_of = [reduce(np.minimum, column) / flow.chunks * alike for column in columns]
+        known = alike and load(flow.schedule).copies == 1  # a device's times are of both of its copies
+        least_of = [reduce(np.minimum, column) / flow.chunks * known for column in columns]
         lead = [least_of] * len(each)
     else:
         lead = [[*own] for own in each]

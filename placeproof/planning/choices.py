@@ -12,7 +12,6 @@ from placeproof.cost.model.recomputation import RECOMPUTE, words
 from placeproof.models import Model
 from placeproof.planning.space import AGAIN, ATTENTION, AXES, DATA, Flow, Mesh, Space, divisors, meshes
 from placeproof.schedules import form, load, names
-from placeproof.schedules.schedule import StageLayout
 
 #: Schedules that are tried, and runs of layers of those that have several.
 SCHEDULES = ("1f1b", "interleaved", "zb-h1")
@@ -199,7 +198,7 @@ def _words(text: str) -> list[object] | None:
 
 def _schedule(text: str) -> list[object] | None:
     name, colon, chunks = text.partition(":")
-    if name not in names() or load(name).layout is not StageLayout.LOOP or form(name, "peak") is None:
+    if name not in names() or form(name, "peak") is None:
         return None
     if not colon:
         return [*_flows(name)]

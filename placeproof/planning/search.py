@@ -26,6 +26,7 @@ from placeproof.planning.objective import OBJECTIVES, Objective
 from placeproof.planning.space import AXES, COPIED, Flow, Mesh, Option, Point, Space, axes_of, strategy_text
 from placeproof.planning.tables import Blocks, GroupTimes, PartAmounts, Points, StateAmounts, States, taken
 from placeproof.planning.task import Task
+from placeproof.schedules import StageLayout, load
 
 #: How much a bound may be above what it bounds by rounding.
 ROUNDING = 1e-9
@@ -116,7 +117,7 @@ class Derived:
 
     segments: dict[tuple[tuple[bool, str, str, bool], tuple[bool, ...]], tuple[DeviceSegment, ...]] = field(default_factory=dict)
     blocks: dict[tuple[tuple[str, ...], bool, str, str, bool], Blocks] = field(default_factory=dict)
-    states: dict[tuple[tuple[str, ...], str, bool, bool, tuple[int, Flow] | None, bool], States] = field(default_factory=dict)
+    states: dict[tuple[tuple[str, ...], str, bool, bool, tuple[int, Flow] | StageLayout, bool], States] = field(default_factory=dict)
 
 
 class Piece(NamedTuple):
@@ -385,8 +386,7 @@ class Search:
             return
         points = taken(points, kept)
         parts = blocks.amounts(points, GroupTimes(blocks.task, points))
-        together = [flows] if self.alike else [(flow,) for flow in flows]  # which layers a device has, if they differ, depends on its runs
-        for word, own in product(data, together):
+        for word, own in product(data, self._together(flows)):
             self._of_states(axes, replace(option, data=word, flow=own[0]), blocks, points, parts, own)
 
     def _counted(self, rules: Iterable[tuple[str, Array]], size: int, each: int = 1) -> Array:
@@ -396,6 +396,13 @@ class Search:
             self._cut(name, int(np.count_nonzero(left & breaks)) * each)
             left &= ~np.broadcast_to(breaks, (size,))
         return np.flatnonzero(left)
+
+    def _together(self, flows: tuple[Flow, ...]) -> list[tuple[Flow, ...]]:
+        """Those under which devices have the same parts of the model: which layers a device has, if they differ, depends on its runs."""
+        if not self.alike:
+            return [(flow,) for flow in flows]
+        layouts = [load(flow.schedule).layout for flow in flows]
+        return [tuple(flow for flow, own in zip(flows, layouts, strict=True) if own is layout) for layout in dict.fromkeys(layouts)]
 
     def _of_states(
         self, axes: tuple[str, ...], option: Option, blocks: Blocks, points: Points, parts: Mapping[str, PartAmounts],
@@ -452,9 +459,9 @@ class Search:
         """What stages have of states. ``stages``: of all of them, where layers differ; ``sums``: whether gradients are added up by a loop
         of their own. Raises InputError."""
         several = stages > 1 and not self.alike
-        key = (axes, option.data, option.sp, option.fp8, (stages, option.flow) if several else None, sums)
+        key = (axes, option.data, option.sp, option.fp8, (stages, option.flow) if several else load(option.flow.schedule).layout, sums)
         if key not in self.known.states:
-            of_any = replace(option, attention="ring", flow=option.flow if several else Flow(schedule="1f1b"))
+            of_any = replace(option, attention="ring", flow=Flow(schedule="1f1b") if key[4] is StageLayout.LOOP else option.flow)
             text = strategy_text(None, of_any, axes, accumulate=sums)
             self.known.states[key] = States(blocks.task, text, blocks, stages if several else None)
         return self.known.states[key]

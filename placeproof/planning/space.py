@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
+from placeproof.schedules import load
+
 #: The axes of a mesh from the innermost to the outermost, as :func:`placeproof.cost.model.prices.layout` lays them.
 #: Data parallelism that shards states among some of its devices alone has two axes, in place of `dp`.
 AXES = ("tp", "cp", "ep", "dp", "dp_shard", "dp_replicate", "pp")
@@ -51,7 +53,7 @@ class Flow:
     @property
     def text(self) -> str:
         """Its name, and how many runs of layers a device has, where that is open."""
-        return self.schedule if self.chunks == 1 else f"{self.schedule}:{self.chunks}"
+        return self.schedule if load(self.schedule).chunks is not None else f"{self.schedule}:{self.chunks}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,6 +104,8 @@ MORE = Drawn(
     times=((2,), (3,), (5,), (2, 2), (3, 2), (5, 2)),
     padding=(None, None, 0, 16, 48, 128),
 )
+#: Schedules in which a device has both ends of the model, or two copies of it.
+FOLDED = tuple(Flow(schedule=name, chunks=2) for name in ("zb-v", "v-half", "v-min", "dualpipe", "dualpipe-v"))
 #: Points of a grid that are derived, at most.
 MOST = 40
 
@@ -271,10 +273,12 @@ def _space(draw: Random, of: Drawn, devices: int, batch: int) -> Space:
 
 
 def _more(draw: Random, devices: int, batch: int, space: Space, *, both: bool) -> Space:
-    """The same, or some meshes more that have copies of shards, or both number formats."""
+    """The same, or some meshes more that have copies of shards, or both number formats, or a schedule more."""
     copied = _copied(devices)
     more = tuple(draw.sample(copied, min(len(copied), draw.randint(1, 2)))) if draw.random() < 0.4 else ()
     larger = replace(space, meshes=space.meshes + more, fp8=(True, False) if both and draw.random() < 0.25 else space.fp8)
+    if draw.random() < 0.3:
+        larger = replace(larger, flows=(*space.flows, draw.choice(FOLDED)))
     return larger if len(keys_of(larger, batch)) <= MOST else space
 
 

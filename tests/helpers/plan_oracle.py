@@ -22,7 +22,7 @@ from placeproof.cost.model.process import ProcessMemory, process_memory
 from placeproof.cost.model.time import Overlap, StepTime
 from placeproof.cost.values import read_numbers
 from placeproof.implementations import BlockImplementation
-from placeproof.models import Model
+from placeproof.models import Model, substituted
 from placeproof.planning.frontier import Frontier, frontier
 from placeproof.planning.objective import OBJECTIVES
 from placeproof.planning.search import Outcome, Plan, Search
@@ -85,7 +85,7 @@ class Instance:
         """For the search."""
         values = {name: n for name, n in read_numbers(self.settings, self.precision).values.items() if name != "eta"}
         return Task(
-            model=self.model,
+            model=self.model if self.run_by is None else substituted(self.model, self.run_by.runs),
             cluster=self.cluster,
             devices=self.devices,
             batch=self.batch,
