@@ -153,8 +153,9 @@ def passes(
     each = [time.passes for time in times]
     if flow.chunks > 1:  # of a run of layers: no more than its share of the stage that takes the least
         columns = [[np.where(kind.there, t, np.inf) for kind, t in zip(kinds, column, strict=True)] for column in zip(*each, strict=True)]
-        known = alike and load(flow.schedule).copies == 1  # a device's times are of both of its copies
-        least_of = [reduce(np.minimum, column) / flow.chunks * known for column in columns]
+        single = load(flow.schedule).copies == 1  # micro-batches come to devices of two copies from both sides
+        send = send * single
+        least_of = [reduce(np.minimum, column) / flow.chunks * (alike and single) for column in columns]
         lead = [least_of] * len(each)
     else:
         lead = [[*own] for own in each]

@@ -31,7 +31,9 @@ CHOICES = {
     "attention": "how context parallelism attends: " + ", ".join(ATTENTION),
     "recompute": "what backward computes again: none, selective, full, ...",
     "fp8": "whether products with layers' matrices are in fp8: yes, no",
-    "schedule": "of a pipeline: " + ", ".join(SCHEDULES) + ", ...; `interleaved:4` has four runs of layers on each device",
+    "schedule": "of a pipeline: "
+    + ", ".join(SCHEDULES)
+    + ", ..., zb-v, v-half, dualpipe; `interleaved:4` has four runs of layers on each device",
 }
 _NUMBERS = (*AXES, "b")
 _OPTIONS = {"only": "--only", "forbid": "--forbid", "most": "--max"}

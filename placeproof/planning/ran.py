@@ -14,6 +14,7 @@ from placeproof.planning.reasons import terms
 from placeproof.planning.search import Derived
 from placeproof.planning.space import AXES, Flow, Option, Space, strategy_text
 from placeproof.planning.task import Task
+from placeproof.schedules import load
 from placeproof.strategies import parse_strategy
 
 #: Steps whose times differ by less are not explained.
@@ -66,7 +67,7 @@ def lacking(space: Space, strategy: Strategy, recompute: str, stages: Sequence[i
     where these are told."""
     degrees = {axis.name: axis.degree for axis in strategy.axes}
     chunks, schedule = strategy.schedule.chunks, strategy.schedule.in_flight or "1f1b"
-    flow = Flow(schedule=schedule, chunks=int(chunks or 1))
+    flow = Flow(schedule=schedule, chunks=int(chunks or load(schedule).chunks or 1))
     said = {
         "stages with different numbers of layers": len(set(stages)) > 1,
         f"recompute {recompute}": recompute not in space.recompute,

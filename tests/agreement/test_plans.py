@@ -11,13 +11,13 @@ import numpy as np
 import plan_answers
 import pytest
 from plan_answers import MEMORY, told, why_nothing_fits
-from plan_instances import all_meshes, instance, pinned
-from plan_oracle import Alone, Key, held_against, tried
+from plan_instances import FOLDED, all_meshes, instance, pinned
+from plan_oracle import Alone, Instance, Key, held_against, tried
 
 from placeproof.planning import frontier as frontiers
 from placeproof.planning import search
 from placeproof.planning.reasons import beside
-from placeproof.planning.space import AXES, divisors, meshes
+from placeproof.planning.space import AXES, Mesh, divisors, meshes
 from placeproof.planning.tables import Blocks
 from placeproof.planning.task import Task
 
@@ -51,6 +51,22 @@ def test_reasons_are_those_that_trying_all_gives() -> None:
     wrong, named = why_nothing_fits(*pinned(PINNED))
     assert wrong == []
     assert MEMORY in named
+
+
+def folded(seed: int, b: tuple[int, ...], **more: int) -> Instance:
+    """Pipelines of four devices that have several stages of the model each, or stages of two copies."""
+    asked = instance(seed)
+    space = replace(
+        asked.space, meshes=(Mesh(pp=4),), b=b, flows=FOLDED, data=("ddp",), recompute=("none",), sp=(False,), attention=("ring",)
+    )
+    return replace(asked, model=asked.model.resized({"L": 8, **more}), devices=4, batch=8, space=space, reserve=None)
+
+
+@pytest.mark.parametrize("asked", [folded(342, (1, 4)), folded(328, (1,), L_dense=1)], ids=["llama", "glm4_moe"])
+def test_devices_that_have_both_ends_of_a_model(asked: Instance) -> None:
+    compared = held_against(asked, 2, *tried(asked))
+    assert compared.why == []
+    assert {schedule for schedule, _, _ in compared.ratios} == {flow.schedule for flow in FOLDED}
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, **more: float) -> list[str]:

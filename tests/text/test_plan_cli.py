@@ -168,7 +168,7 @@ def test_what_is_not_proved_is_not_listed() -> None:
         (["--devices", "8", "--only", "sp=yes", "--forbid", "sp"], "it could be yes, no"),
         (["--devices", "8", "--model", "gpt"], "`V` of gpt is not set"),
         (["--devices", "8", "--top", "101"], "101 plans cannot be listed"),
-        (["--devices", "8", "--only", "schedule=zb-v"], "is no value of `schedule`"),
+        (["--devices", "8", "--only", "schedule=zb-1p"], "is no value of `schedule`"),
         (["--devices", "8", "--only", "schedule=1f1b:2"], "is no value of `schedule`"),
         (["--devices", "8", "--set", "b=1"], "`b` is what a plan chooses"),
         (["--devices", "8", "--recompute", "full"], "`--recompute` is what a plan chooses"),
