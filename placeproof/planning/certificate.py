@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import product
+from math import prod
 from typing import Any
 
 from placeproof.core.diagnostics import InputError, refuse
@@ -51,7 +52,7 @@ def stated(search: Search, question: Mapping[str, Any]) -> dict[str, Any]:
         "schema": checker.SCHEMA,
         "question": dict(question),
         "grid": {
-            "devices": list(search.task.counts),
+            "devices": sorted({prod(_degrees(mesh)) for mesh in space.meshes}),
             "batch": search.task.batch,
             "axes": list(AXES),
             "meshes": [list(_degrees(mesh)) for mesh in space.meshes],
@@ -80,10 +81,10 @@ def differences(search: Search, document: Mapping[str, Any], verdict: Callable[[
     yield from (f"`{name}` is not that of the question" for name, value in now.items() if document.get(name) != value)
     for row in document["derived"]:
         point = _placed(search, row["point"], document["grid"])
-        found = search.asked(point)
-        if (row["because"], row.get("says")) != ("refused", found) and row != _row(search, point, found, row["because"], document["grid"]):
+        because = row["because"] if row["because"] in ("listed", "unproved") else "slower"
+        if row != _row(search, point, search.asked(point), because, document["grid"]):
             yield f"what was derived of `{point.expression}` is not so"
-        elif row["because"] in ("listed", "unproved") and (verdict(point) == "proved") != (row["because"] == "listed"):
+        elif row["because"] == because != "slower" and (verdict(point) == "proved") != (because == "listed"):
             yield f"`{point.expression}` is {verdict(point)}"
 
 

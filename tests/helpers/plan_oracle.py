@@ -14,6 +14,8 @@ from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
+from plan_certificates import certificate_of, wrong
+
 from placeproof.answers.models import Clock, ModelRun, derived, timed
 from placeproof.clusters import Cluster
 from placeproof.core.diagnostics import InputError
@@ -260,6 +262,7 @@ def held_against(asked: Instance, count: int, truth: dict[Key, Alone], cut: Coun
     again.bound()
     result.why += _unbeaten(frontier(again), truth, sum(len(one.rows) for one in again.pool))
     result.why += _counts(outcome, asked.space.size, len(truth), cut)
+    result.why += _certified(asked, search, outcome, count, truth)
     result.why += [f"bounded twice: {key}" for key in search.repeated]
     result.why += _all_bounds(truth, search.bounded, ROUNDING * float(asked.cluster.device.capacity))
     result.why += [f"not of the grid: {key}" for key in search.bounded.keys() - truth.keys()]
@@ -268,6 +271,16 @@ def held_against(asked: Instance, count: int, truth: dict[Key, Alone], cut: Coun
         if key in truth and not truth[key].refused:
             result.ratios.append((own.schedule, own.seconds / float(truth[key].seconds), float(truth[key].seconds / best) if best else 0.0))
     return result
+
+
+def _certified(asked: Instance, search: Search, outcome: Outcome, count: int, truth: dict[Key, Alone]) -> Iterator[str]:
+    document = certificate_of(Search(asked.task, asked.space, search.known), outcome, count)
+    known: dict[tuple[Mesh, int, Option], tuple[Fraction, Fraction] | None] = {}
+    for mesh, b, option in points(asked.space):
+        key = key_of(mesh, option, b, asked.task.batch)
+        one = truth.get(key) if isinstance(key, Key) else None
+        known[mesh, b, option] = None if one is None or one.refused else (one.seconds, one.beyond)
+    yield from () if document is None else wrong(document, asked.space, known)
 
 
 def _same(key: Key, one: Alone) -> tuple[object, ...]:
