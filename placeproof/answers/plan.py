@@ -30,6 +30,7 @@ from placeproof.planning.reasons import beside, reasons, require_strategy
 from placeproof.planning.search import Derived, Outcome, Search
 from placeproof.planning.space import Flow, Point, Space
 from placeproof.planning.task import Task
+from placeproof.planning.uneven import Uneven, all_uneven
 from placeproof.report import plan as documents
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def planned(
     why: Sequence[str] = (),
     objective: str = "time",
     pareto: bool = False,
+    uneven: bool = False,
     efficiency: Setting | None = None,
     overlap: Overlap = DEFAULT_OVERLAP,
     reserve: Setting | None = None,
@@ -120,6 +122,7 @@ def planned(
         why,
         objective=objective,
         pareto=pareto,
+        uneven=uneven,
     )
 
 
@@ -178,7 +181,7 @@ def question(
     )  # fmt: skip
 
 
-def grid(task: Task, pins: Pins, count: int, why: Sequence[str] = (), objective: str = "time") -> Space:
+def grid(task: Task, pins: Pins, count: int, why: Sequence[str] = (), objective: str = "time", *, uneven: bool = False) -> Space:
     """The grid that the pins leave. Raises InputError with everything that is wrong, before anything is derived."""
     problems = Problems()
     if not 1 <= count <= 100:
@@ -186,6 +189,10 @@ def grid(task: Task, pins: Pins, count: int, why: Sequence[str] = (), objective:
     with problems.collecting():
         if objective not in OBJECTIVES:
             raise unknown_name(f"there is no objective `{objective}`", objective, OBJECTIVES, f"there are {', '.join(OBJECTIVES)}")
+    if uneven and objective == "memory":
+        problems.add(
+            "PP104", "`--uneven` shares out layers for the shortest step, and not for the least memory", help="leave one of them out"
+        )
     for text in why:
         with problems.collecting():
             require_strategy(task, text)
@@ -233,27 +240,52 @@ def plan(
     *,
     objective: str = "time",
     pareto: bool = False,
+    uneven: bool = False,
 ) -> Planned:
     """The best plans of the grid that the pins leave, each proved; and beside them strategies that are asked about.
 
     ``objective``: a key of :data:`placeproof.planning.objective.OBJECTIVES`; ``pareto``: whether also those that nothing beats in both time
-    and memory. ``known``: as of :class:`placeproof.planning.search.Search`. Raises InputError.
+    and memory; ``uneven``: whether layers are shared out over stages as is best. ``known``: as of
+    :class:`placeproof.planning.search.Search`. Raises InputError.
     """
-    space = grid(task, pins, count, why, objective)
-    search = Search(task, space, known)
+    space = grid(task, pins, count, why, objective, uneven=uneven)
+    search = Search(task, space, known, unfit=uneven)
     besides = tuple(beside(task, space, text) for text in why)
     with Crew(min(running.jobs, len(search.units())), {"bound": search.of_unit, "prove": prove}) as crew:
         verdicts = Verdicts(task.model, crew)
         running = replace(running, ahead=verdicts.ahead)
         outcome = search.run(count, verdicts, OBJECTIVES[objective], running, crew)
         unbeaten = _frontier(search, outcome, verdicts, running) if pareto else None
+        moved = _moved(search, outcome, verdicts, running) if uneven else ()
     if not outcome.complete:
         outcome.plans = [plan for plan in outcome.plans if verdicts.get(plan.point.structure, "proved") == "proved"]
-    fits = outcome.plans or (outcome.least is not None and outcome.least.fits)
+    fits = outcome.plans or (outcome.least is not None and outcome.least.fits) or any(one.best is not None for one in moved)
     found = () if fits or not outcome.complete else reasons(task, pins, search.known)
     return Planned(
-        task=task, space=space, outcome=outcome, count=count, verdicts=verdicts, reasons=found, besides=besides, frontier=unbeaten
+        task=task,
+        space=space,
+        outcome=outcome,
+        count=count,
+        verdicts=verdicts,
+        reasons=found,
+        besides=besides,
+        frontier=unbeaten,
+        uneven=moved,
     )
+
+
+def _moved(search: Search, outcome: Outcome, verdicts: Verdicts, running: Running) -> tuple[Uneven, ...]:
+    """The best layers of stages: of those plans that an interrupt has left time for."""
+    found: list[Uneven] = []
+    try:
+        for one in all_uneven(search, outcome.plans, verdicts) if outcome.complete else ():
+            found.append(one)
+            running.tell(f"layers of {len(found)} placements shared out over their stages")
+    except KeyboardInterrupt:
+        if not running.partial:
+            raise
+        outcome.complete = False
+    return tuple(found)
 
 
 def _frontier(search: Search, outcome: Outcome, verdicts: Verdicts, running: Running) -> Frontier | None:

@@ -52,6 +52,9 @@ class Options:
     pareto: bool = option(
         "--pareto", "List also all plans that nothing beats in both the seconds of a step and the bytes of tensors.", default=False
     )
+    uneven: bool = option(
+        "--uneven", "Share out layers over the stages of each plan as is best, and what each stage computes again.", default=False
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +89,7 @@ def command(line: CommandLine) -> int:
         return EXIT_INTERRUPTED
     if line.certificate is not None:
         write_text(line.certificate, json.dumps(found.certificate(said(line.question))) + "\n")
-    return 0 if found.plans else sweep.EXIT_NOTHING_FITS
+    return 0 if found.plans or any(one.best is not None for one in found.uneven) else sweep.EXIT_NOTHING_FITS
 
 
 def check(values: Mapping[str, Any]) -> None:
@@ -148,6 +151,7 @@ def asked(o: Options) -> dict[str, Any]:
         "why": o.why or (),
         "objective": o.objective,
         "pareto": o.pareto,
+        "uneven": o.uneven,
     }
 
 

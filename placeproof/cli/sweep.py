@@ -181,7 +181,7 @@ def run(
     from placeproof import __version__
     from placeproof.answers.engines import TRIES
     from placeproof.answers.results import SCHEMA, Results
-    from placeproof.report.sweep import document
+    from placeproof.report.sweep import best, document
     from placeproof.theory.suite.cache import sources
 
     engine = o.asked_by()
@@ -206,4 +206,4 @@ def run(
     show(document(rows, str(o.sweep), SCHEMA), json_=json_)
     if any(row["failure"] is not None for row in rows):
         return EXIT_NO_ANSWER
-    return 0 if all(row["plan"]["plans"] for row in rows) else EXIT_NOTHING_FITS
+    return 0 if all(best(row) is not None for row in rows) else EXIT_NOTHING_FITS

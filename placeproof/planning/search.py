@@ -6,6 +6,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -134,12 +135,14 @@ class Found(NamedTuple):
     cut: dict[str, int]
     pool: list[Bounded]
     nearest: list[tuple[float, Point]]
+    unfit: list[Bounded]
 
 
 class Search:
-    """A search for the best points of a space. ``known``: what another search derived of the same model on the same cluster."""
+    """A search for the best points of a space. ``known``: what another search derived of the same model on the same cluster. ``unfit``:
+    whether points are kept of a pipeline with one run of layers on each device that do not fit as long as nothing is computed again."""
 
-    def __init__(self, task: Task, space: Space, known: Derived | None = None) -> None:
+    def __init__(self, task: Task, space: Space, known: Derived | None = None, *, unfit: bool = False) -> None:
         self.task, self.space = task, space
         self._tasks = {fp8: task.narrow(fp8) for fp8 in space.fp8}
         self.known = known or Derived()
@@ -147,6 +150,7 @@ class Search:
         self.pool: list[Bounded] = []
         self.nearest: list[tuple[float, Point]] = []
         self.early: dict[Point, Plan | str] = {}
+        self.keeps_unfit, self.unfit = unfit, list[Bounded]()
 
     def run(
         self,
@@ -233,6 +237,12 @@ class Search:
         self.known.segments[key] = plan.step.d.parts
         return plan
 
+    def near(self) -> Iterator[Plan]:
+        """The points nearest to fitting that can be derived, worked out."""
+        for _, point in self.nearest:
+            with suppress(InputError):
+                yield self.exact(point)
+
     def fitting(self) -> Plan | None:
         """A point that fits, None where none does."""
         queue = Queue(self.pool, OBJECTIVES["memory"])
@@ -306,6 +316,7 @@ class Search:
                 self._cut(rule, count)
             self.pool += found[number].pool
             self.nearest += found[number].nearest
+            self.unfit += found[number].unfit
         self.nearest = sorted(self.nearest, key=lambda near: near[0])[:NEAREST]
 
     def of_unit(self, unit: Sequence[Piece]) -> tuple[dict[int, Found], Derived]:
@@ -313,9 +324,9 @@ class Search:
         before, found = {*self.known.blocks, *self.known.states}, dict[int, Found]()
         for piece in unit:
             own = copy(self)
-            own.cut, own.pool, own.nearest = {}, [], []
+            own.cut, own.pool, own.nearest, own.unfit = {}, [], [], []
             own._of_class(piece)
-            found[piece.number] = Found(own.cut, own.pool, own.nearest)
+            found[piece.number] = Found(own.cut, own.pool, own.nearest, own.unfit)
         if any(one.pool for one in found.values()):
             return found, Derived()
         blocks = {key: blocks for key, blocks in self.known.blocks.items() if key not in before}
@@ -444,6 +455,9 @@ class Search:
                 break
             insort(self.nearest, (float(own.beyond[nearest]), _point(points, nearest, chosen)), key=lambda n: n[0])
             del self.nearest[NEAREST:]
+        if self.keeps_unfit and piped and flow.chunks == 1 and option.recompute == "none" and not fits.all():
+            beyond = rows[~fits]
+            self.unfit.append(Bounded(own.seconds[beyond], own.peak[beyond], beyond, points, chosen))
         rows = rows[fits]
         if len(rows):
             self.pool.append(Bounded(own.seconds[rows], own.peak[rows], rows, points, chosen))

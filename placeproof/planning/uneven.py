@@ -6,13 +6,15 @@ for any of them. The layers are shared out by :mod:`placeproof.planning.partitio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import islice
 from math import lcm
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from placeproof.core.diagnostics import InputError
 from placeproof.core.stages import stages_text
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.derive import evaluate
@@ -25,7 +27,10 @@ from placeproof.cost.model.stages import Stage, stage_of
 from placeproof.cost.model.time import stage_time
 from placeproof.models import turns
 from placeproof.planning.exact import Placed, Plan, room, worked_out
+from placeproof.planning.objective import OBJECTIVES
 from placeproof.planning.partition import Bound, Pipeline, Share, assigned
+from placeproof.planning.search import Queue, Search
+from placeproof.planning.space import Point
 from placeproof.planning.task import Task
 from placeproof.schedules import StageLayout, Times, is_own, load
 from placeproof.schedules import step as makespan
@@ -42,15 +47,20 @@ MORE = 2
 Layers: TypeAlias = tuple[str, ...]
 
 
+#: Points that are no plans, of whose stages the layers are shared out, at most.
+MOST_BEYOND = 4
+
+
 @dataclass(frozen=True, kw_only=True)
 class Uneven:
     """The best layers of the stages of a plan: ``best``, None where none is better, or, of a plan that does not fit, where none fits.
-    ``least``: no assignment takes less, None where none fits. ``tried``: how many were worked out."""
+    ``least``: no assignment takes less, None where none fits. ``tried``: how many were worked out. ``because``: why none was looked for."""
 
     of: Plan
-    best: Placed | None
-    least: Fraction | None
+    best: Placed | None = None
+    least: Fraction | None = None
     tried: int = 0
+    because: str = ""
 
     @property
     def optimal(self) -> bool:
@@ -58,34 +68,81 @@ class Uneven:
         return self.least is None or self.least >= (self.best or self.of).seconds
 
 
-def unmoved(plan: Plan) -> str | None:
-    """Why layers of a plan's stages are not shared out otherwise; None where they can be."""
-    flow = plan.point.option.flow
-    if plan.point.mesh.pp == 1:
+def unmoved(point: Point) -> str:
+    """Why layers of a placement's stages are not shared out otherwise; empty where they can be."""
+    flow = point.option.flow
+    if point.mesh.pp == 1:
         return "no pipeline"
     schedule = load(flow.schedule)
     if flow.chunks > 1 or schedule.layout is not StageLayout.LOOP:
         return "several runs of layers on a device"
-    return "an order that is searched for" if is_own(flow.schedule) or schedule.search is not None else None
+    return "an order that is searched for" if is_own(flow.schedule) or schedule.search is not None else ""
+
+
+def all_uneven(search: Search, plans: Sequence[Plan], verdict: Callable[[Point], str]) -> Iterator[Uneven]:
+    """The best layers of the stages of plans that a search found, and of other points, one after the other: of those that fit only if all
+    layers are computed again, the first by their bounds if none were, as far as these are below the last plan's time; or, where there is no
+    plan, of those that are nearest to fitting. ``verdict``: as of :meth:`placeproof.planning.search.Search.run`.
+    """
+    words = search.space.recompute
+    seen: set[Point] = set()
+    for number, plan in enumerate((*plans, *_beyond(search, plans))):
+        same = replace(plan.point, option=replace(plan.point.option, recompute=""))
+        if same in seen:
+            because = "the same as another one but for what is computed again"
+        elif not (because := unmoved(plan.point)) and number >= len(plans) and (word := verdict(plan.point)) != "proved":
+            because = f"{word}, not proved"
+        seen.add(same)
+        try:
+            yield Uneven(of=plan, because=because) if because else uneven(search.task, plan, words)
+        except InputError as error:
+            yield Uneven(of=plan, because=error.diagnostics[0].message)
+
+
+def _beyond(search: Search, plans: Sequence[Plan]) -> Iterator[Plan]:
+    """Points that are no plans: as of :func:`all_uneven`."""
+    if not plans:
+        yield from islice((plan for plan in search.near() if not unmoved(plan.point)), MOST_BEYOND)
+    elif {*search.space.recompute} >= BY_LAYER:
+        queue, whole = Queue(search.unfit, OBJECTIVES["time"]), _computed_again(search)
+        tried = 0
+        while queue and tried < MOST_BEYOND and queue.least < plans[-1].seconds:
+            point = queue.pop()
+            again = replace(point, option=replace(point.option, recompute="full"))
+            if again in whole and isinstance(plan := search.asked(again), Plan) and all(plan.point != other.point for other in plans):
+                tried += 1
+                yield plan
+
+
+def _computed_again(search: Search) -> set[Point]:
+    """Points with a pipeline that may fit if all layers are computed again."""
+    queue = Queue([one for one in search.pool if one.option.recompute == "full" and one.option.flow.chunks == 1], OBJECTIVES["time"])
+    return {point for _ in range(len(queue)) if (point := queue.pop()).mesh.pp > 1}
 
 
 def uneven(task: Task, plan: Plan, recompute: Sequence[str]) -> Uneven:
-    """The best layers of a plan's stages. ``recompute``: words that may be said of them. The plan is one of which :func:`unmoved` is None.
+    """The best layers of a plan's stages, and of ``recompute``, words that may be said of them, the best. The plan is one of which
+    :func:`unmoved` says nothing.
 
     Raises InputError where nothing can be derived of its stages.
     """
+    task = task.narrow(plan.point.option.fp8)
     by_layer = {*recompute} >= BY_LAYER
-    families = ([_Family("full", by_layer=True)] if by_layer else []) + (
-        [_Family(plan.recompute, by_layer=False)] if not by_layer or plan.recompute not in BY_LAYER else []
-    )
-    found = [_Sharing(task=task, plan=plan, family=family).run() for family in families]
-    least = [one.least for one in found if one.least is not None]
-    return Uneven(
-        of=plan,
-        best=min((one.best for one in found if one.best is not None), key=lambda best: best.seconds, default=None),
-        least=min(least, default=None),
-        tried=sum(one.tried for one in found),
-    )
+    families = [_Family("full", by_layer=True)] if by_layer else []
+    families += [_Family(word, by_layer=False) for word in recompute if not (by_layer and word in BY_LAYER)]
+    found = Uneven(of=plan)
+    for family in families:
+        sharing = _Sharing(task=task, plan=plan, family=family, below=_below(found))
+        if family.by_layer or not by_layer or sharing.recomputes:
+            own = sharing.run()
+            least = [one.least for one in (found, own) if one.least is not None]
+            found = Uneven(of=plan, best=own.best or found.best, least=min(least, default=None), tried=found.tried + own.tried)
+    return found
+
+
+def _below(found: Uneven) -> Fraction | None:
+    """What another assignment has to take less than."""
+    return found.best.seconds if found.best is not None else found.of.seconds if found.of.fits else None
 
 
 class _Family(NamedTuple):
@@ -115,11 +172,12 @@ class _Kind:
 
 @dataclass(kw_only=True)
 class _Sharing:
-    """The layers of one plan, shared out over its stages."""
+    """The layers of one plan, shared out over its stages so that a step takes less than ``below``, if that is said."""
 
     task: Task
     plan: Plan
     family: _Family
+    below: Fraction | None
     _kinds: dict[tuple[object, ...], _Kind] = field(default_factory=dict)
     _times: dict[tuple[object, ...], _Seconds] = field(default_factory=dict)
     _found: dict[tuple[int, Layers], dict[int, _Seconds]] = field(default_factory=dict)
@@ -152,6 +210,11 @@ class _Sharing:
         layers = tuple(each + (number < more) for number in range(self.depth))
         return self._worked_out("full:1" if self.family.by_layer else self.family.words, layers)
 
+    @property
+    def recomputes(self) -> bool:
+        """Whether backward computes something again of some layer."""
+        return any(p.repeats and p.layer != p.plain for p in self.whole.step.d.parts)
+
     @cached_property
     def ends(self) -> tuple[bool, bool]:
         """Whether the model has something before its layers, and behind them."""
@@ -160,11 +223,10 @@ class _Sharing:
 
     def run(self) -> Uneven:
         """The best assignment: first of nearly equal numbers, and then of all that may be better than that."""
-        below = self.plan.seconds if self.plan.fits else None
         most = [min(self.layers, -(-self.layers // self.depth) + MORE)] * self.depth
         while True:
-            found = self._within(most, below)
-            seconds = below if found.best is None else found.best.seconds
+            found = self._within(most)
+            seconds = self.below if found.best is None else found.best.seconds
             wider = [max(n, self._reach(number, n, seconds)) for number, n in enumerate(most)]
             if wider == most:
                 return found
@@ -196,13 +258,14 @@ class _Sharing:
     def _pipeline(self, send: int) -> Pipeline:
         return Pipeline(schedule=load(self.plan.point.option.flow.schedule), devices=self.depth, batches=self.plan.m, send=send)
 
-    def _within(self, most: Sequence[int], below: Fraction | None) -> Uneven:
+    def _within(self, most: Sequence[int]) -> Uneven:
         """The best assignment of at most so many layers to each stage."""
+        below = self.below
         every = {
             (n, first, count): own for n, first, count in self._places(most) if (own := self._of(n, self.order[first : first + count]))
         }
         if not every:
-            return Uneven(of=self.plan, best=None, least=None)
+            return Uneven(of=self.plan)
         seconds = [one for own in every.values() for one in own.values()]
         numbers = (n for one in seconds for n in (*one.passes, one.tail, one.send))
         unit = lcm(*(n.denominator for n in (*numbers, below or Fraction(1))))

@@ -8,6 +8,7 @@ from fractions import Fraction
 from math import log
 from typing import Any
 
+from placeproof.core.stages import stages_text
 from placeproof.cost.model.process import process_memory
 from placeproof.cost.model.time import OVERLAP
 from placeproof.planning.exact import Placed, Plan
@@ -17,6 +18,7 @@ from placeproof.planning.reasons import Beside, Reason, terms
 from placeproof.planning.search import Outcome
 from placeproof.planning.space import AXES, SHARING, Space
 from placeproof.planning.task import Task
+from placeproof.planning.uneven import Uneven
 from placeproof.report.document import Code, Document, Lines, Notes, Section, Table, section
 from placeproof.report.units import giga, percent, seconds_text
 from placeproof.runs import KnownTimes, RunSet, timed_on
@@ -26,13 +28,15 @@ SCHEMA = "placeproof.plan/1"
 ALIKE = Fraction(2, 100)
 #: Of a plan whose proof was interrupted.
 UNASKED = "not proved yet"
+#: Whether a plan fits, as it is told.
+FITS = {True: "yes", False: "no", None: "?"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
     """What is told: the best plans, and what became of the other points of the grid. ``verdicts``: by the strategy of a plan, with open
     degrees. ``reasons``: why nothing fits. ``besides``: strategies that were asked about. ``frontier``: plans that nothing beats, if
-    they are asked for."""
+    they are asked for. ``uneven``: the best layers of stages."""
 
     task: Task
     space: Space
@@ -41,6 +45,7 @@ class Found:
     reasons: Sequence[Reason] = ()
     besides: Sequence[Beside] = ()
     frontier: Frontier | None = None
+    uneven: Sequence[Uneven] = ()
 
 
 def document(found: Found) -> Document:
@@ -56,15 +61,20 @@ def _sections(found: Found) -> Iterator[Section]:
     title = f"{task.model.name} on {task.devices_text} of {task.cluster.name}, {of} a step"
     if not outcome.complete:
         yield section("interrupted", Notes([_so_far(outcome)]))
+    better = min((one.best for one in found.uneven if one.best is not None), key=lambda best: best.seconds, default=None)
     if not outcome.plans and outcome.complete:
-        yield section(f"{title}: nothing fits", Lines([*_least(outcome)]))
+        fitting = "nothing fits" + (
+            "" if better is None else f" with as many layers in each stage, otherwise {seconds_text(better.seconds)}"
+        )
+        yield section(f"{title}: {fitting}", Lines([*_least(outcome)]))
         if found.reasons:
             rows = [(reason.of, _instead(reason)) for reason in found.reasons]
             yield section("without any one of these something fits", Table(rows, ("reason", "what fits without it")))
     elif outcome.plans:
         best = outcome.plans[0]
         reached = f"{giga(best.most)} GB of tensors" if outcome.objective.memory else seconds_text(best.seconds)
-        yield section(f"{title}: {reached}", Lines([*_best(task, best, verdicts)]))
+        more = f", {seconds_text(better.seconds)} with other layers of stages" if better and better.seconds < best.seconds else ""
+        yield section(f"{title}: {reached}{more}", Lines([*_best(task, best, verdicts)]))
         yield _table("plans", task, outcome.plans, outcome.objective)
         yield _strategies(outcome.plans, verdicts)
         yield _times(outcome)
@@ -73,6 +83,7 @@ def _sections(found: Found) -> Iterator[Section]:
         yield _table(f"nothing beats these {len(plans)} in both time and memory", task, plans, OBJECTIVES["time"])
         yield section("their steps in seconds, and the tensors of their fullest devices in GB", Code([*plot(plans)]))
         yield _strategies(plans, verdicts)
+    yield from _uneven(found)
     for one in found.besides:
         yield _beside(found, one)
     yield _grid(found.space, outcome)
@@ -173,7 +184,7 @@ def _table(title: str, task: Task, plans: Sequence[Plan], objective: Objective) 
                 "" if number == 1 else "equal" if alike[number - 1] else percent(objective.value(plan) / objective.value(plans[0]) - 1),
                 f"{float(100 * plan.step.utilisation[0]):.1f}",
                 giga(plan.most),
-                {True: "yes", False: "no", None: "?"}[fits(plan)],
+                FITS[fits(plan)],
             )
         )
     more = ["fp8"] if several else []
@@ -241,6 +252,65 @@ def _times(outcome: Outcome) -> Section:
     rows = [(str(number), *(f"{float(100 * each[name]):.1f}" for name in shown)) for number, each in enumerate(every, 1)]
     title = "what the time is, in % of a step: of its slowest stage"
     return section(title, Table(rows, ("", *shown), range(len(shown) + 1)))
+
+
+def _uneven(found: Found) -> Iterator[Section]:
+    """The best layers of stages: a row for each plan that these make faster, and why there is none for others."""
+    better = sorted(((one, one.best) for one in found.uneven if one.best is not None), key=lambda each: each[1].seconds)
+    others: dict[str, list[str]] = {}
+    for one in found.uneven:
+        if why := one.because or ("" if one.best is not None else _not_better(one)):
+            others.setdefault(why, []).append(str(_number(found, one) or in_words(one.of)))
+    notes = [f"{', '.join(names)}: {why}" for why, names in others.items()]
+    if better:
+        rows: list[tuple[str, ...]] = [(str(number), *_row(found, *each)) for number, each in enumerate(better, 1)]
+        told = [
+            f"stages, recompute: the best of all ways to share out {sum(layers_of(better[0][1]))} layers over the stages of a plan; of that"
+            " plan, not of the grid",
+            "less: than that plan with as many layers in each stage, where it fits",
+        ]
+        head: tuple[str, ...] = ("", "plan", "step", "less", "gap", "GB", "fits", "stages", "recompute")
+        if all(one.optimal for one, _ in better):
+            rows, head = [(*row[:4], *row[5:]) for row in rows], (*head[:4], *head[5:])
+        else:
+            told.append("gap: how much less another way could take at most, where not all could be ruled out")
+        numbers = [i for i, name in enumerate(head) if name not in ("fits", "stages", "recompute")]
+        yield section("layers shared out over stages", Table(rows, head, numbers), Notes([*told, *notes]))
+        texts = [(str(n), found.verdicts[one.of.point.structure], in_words(best)) for n, (one, best) in enumerate(better, 1)]
+        yield section("strategies of these", Table(texts, ("", "verdict", "strategy"), (0,)))
+    elif notes:
+        yield section("layers shared out over stages: nothing is better", Notes(notes))
+
+
+def _number(found: Found, one: Uneven) -> int | None:
+    """Of a plan in the list."""
+    return next((number for number, plan in enumerate(found.outcome.plans, 1) if plan is one.of), None)
+
+
+def _row(found: Found, one: Uneven, best: Placed) -> tuple[str, ...]:
+    return (
+        str(_number(found, one) or ""),
+        seconds_text(best.seconds),
+        percent(1 - best.seconds / one.of.seconds) if one.of.fits else "",
+        "" if one.optimal or one.least is None else percent(1 - one.least / best.seconds),
+        giga(best.most),
+        FITS[fits(best)],
+        stages_text(layers_of(best)),
+        best.recompute,
+    )
+
+
+def _not_better(one: Uneven) -> str:
+    if one.least is None:
+        return "no way to share out its layers fits"
+    if one.optimal:
+        return "no way to share out its layers is better"
+    return f"no better way to share out its layers was found, and none takes less than {seconds_text(one.least)}"
+
+
+def layers_of(plan: Placed) -> tuple[int, ...]:
+    """Layers of each stage."""
+    return tuple(int(sum(n for part, n in cost.stage.held if part.repeats)) for cost in plan.step.d.costs)
 
 
 def shares(plan: Placed) -> dict[str, Fraction]:
@@ -338,6 +408,20 @@ def _data(found: Found) -> dict[str, Any]:
             {"strategy": one.strategy, "because": list(one.because), "plan": None if one.plan is None else _placed(task, one.plan)}
             for one in found.besides
         ],
+        "uneven": [_data_of_uneven(found, one) for one in found.uneven],
+    }
+
+
+def _data_of_uneven(found: Found, one: Uneven) -> dict[str, Any]:
+    best = one.best
+    return {
+        "plan": _number(found, one),
+        "of": _plan(found.task, one.of, found.verdicts),
+        "because": one.because or None,
+        "best": None if best is None else {**_placed(found.task, best), "stages": layers_of(best)},
+        "least": one.least,
+        "optimal": one.optimal if not one.because else None,
+        "tried": one.tried,
     }
 
 

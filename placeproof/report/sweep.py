@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from placeproof.core.stages import stages_text
 from placeproof.report.document import Document, Notes, Section, Table, section
 from placeproof.report.units import seconds_text
 
@@ -23,7 +24,7 @@ def document(rows: Sequence[Mapping[str, Any]], name: str, schema: str) -> Docum
 
 def _sections(rows: Sequence[Mapping[str, Any]], name: str) -> Iterator[Section]:
     failed = sum(row["failure"] is not None for row in rows)
-    nothing = sum(row["failure"] is None and not row["plan"]["plans"] for row in rows)
+    nothing = sum(row["failure"] is None and best(row) is None for row in rows)
     counts = (len(rows) - failed - nothing, "with plans"), (nothing, "where nothing fits"), (failed, "without an answer")
     title = f"{name}, {len(rows):,} question{'' if len(rows) == 1 else 's'}: "
     first, *others = [row["question"] for row in rows]
@@ -60,16 +61,23 @@ def answer_text(row: Mapping[str, Any]) -> str:
     """The best plan; or why there is none."""
     if row["failure"] is not None:
         return f"no answer: {row['failure']}"
-    if plans := row["plan"]["plans"]:
-        return f"{plans[0]['strategy']}, b = {plans[0]['b']}, m = {plans[0]['m']}, recompute {plans[0]['recompute']}"
+    if (plan := best(row)) is not None:
+        stages = f"stages {stages_text(plan['stages'])}, " if "stages" in plan else ""
+        return f"{plan['strategy']}, b = {plan['b']}, m = {plan['m']}, {stages}recompute {plan['recompute']}"
     least, reasons = row["plan"]["least"], [one["reason"] for one in row["plan"]["reasons"]]
     why = f": {'; '.join(reasons)}" if reasons else "" if least else ": no point of the grid keeps all rules"
     return f"nothing fits{why}"
 
 
 def _figures(row: Mapping[str, Any]) -> tuple[str, ...]:
-    if row["failure"] is not None or not row["plan"]["plans"]:
+    if row["failure"] is not None or (plan := best(row)) is None:
         return "", "", "" if row["failure"] is not None else "no", ""
-    best = row["plan"]["plans"][0]
-    speed = "" if best["tokens"] is None else f"{best['tokens']:,.0f}"
-    return seconds_text(Fraction(best["seconds"])), speed, {True: "yes", False: "no", None: "?"}[best["fits"]], best["verdict"]
+    speed = "" if plan["tokens"] is None else f"{plan['tokens']:,.0f}"
+    return seconds_text(Fraction(plan["seconds"])), speed, {True: "yes", False: "no", None: "?"}[plan["fits"]], plan["verdict"]
+
+
+def best(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The best plan of an answer, also one whose layers are shared out over its stages; None where nothing fits."""
+    plan = row["plan"]
+    shared = ({**one["best"], "verdict": one["of"]["verdict"]} for one in plan.get("uneven", ()) if one["best"] is not None)
+    return min((*plan["plans"][:1], *shared), key=lambda one: Fraction(one["seconds"]), default=None)

@@ -172,6 +172,7 @@ def test_what_is_not_proved_is_not_listed() -> None:
         (["--devices", "8", "--only", "schedule=1f1b:2"], "is no value of `schedule`"),
         (["--devices", "8", "--set", "b=1"], "`b` is what a plan chooses"),
         (["--devices", "8", "--recompute", "full"], "`--recompute` is what a plan chooses"),
+        (["--devices", "8", "--uneven", "--objective", "memory"], "shares out layers for the shortest step"),
         (["--devices", "8", "--tokens", "4M"], "say how much a step trains on, once"),
         (["--devices", "8", "--overlap", "some"], "there is no overlap `some`"),
         (["--devices", "8,x"], "`--devices 8,x` is no number of devices"),
@@ -382,3 +383,32 @@ def test_a_frontier_that_is_interrupted_is_none(monkeypatch: pytest.MonkeyPatch,
     SCHEMA.validate(found.data)
     assert not found.data["complete"]
     assert found.data["frontier"] is None
+
+
+@pytest.mark.parametrize("room", [900, 820])
+def test_layers_that_are_shared_out_otherwise_are_what_is_derived_of_them(room: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """With 900 MB for tensors all layers have to be computed again if each stage has as many, with 820 MB nothing fits then."""
+    sizes = {"L": 6, "V": 65536, "a": 8, "h": 512, "s": 1024}
+    asked = ["--model", "gpt", "--cluster", "dgx-h100", "--devices", "2", "--global-batch", "4", "--top", "1", "--uneven"]
+    for pin in ("pp=2", "schedule=1f1b", "b=1", "recompute=none,full"):
+        asked += ["--only", pin]
+    for name, size in sizes.items():
+        asked += ["--set", f"{name}={size}"]
+    asked += ["--reserve", f"{int(find('dgx-h100').device.capacity) - room * 10**6}B"]
+    assert run(["plan", *asked, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    SCHEMA.validate(data)
+    assert [plan["recompute"] for plan in data["plans"]] == (["full"] if room == 900 else [])
+    first, *others = data["uneven"]
+    assert all(other["because"] == "the same as another one but for what is computed again" for other in others)
+    assert first["plan"] == (1 if data["plans"] else None)
+    best = first["best"]
+    assert best["peak"] <= best["room"] == room * 10**6
+    assert first["of"]["peak"] > best["room"] or first["of"]["seconds"] > best["seconds"]
+    assert first["optimal"]
+    assert first["least"] == best["seconds"]
+    assert first["of"]["verdict"] == "proved"
+    options = {"stages": best["stages"], "recompute": best["recompute"], "b": best["b"], "m": best["m"]}
+    step = placeproof.model(best["strategy"], "gpt", **options, **sizes).time("dgx-h100")
+    assert float(step.seconds) == best["seconds"]
+    assert max(float(step.price.amount(cost.peak)) for cost in step.d.costs) == best["peak"]
