@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -28,6 +29,8 @@ _KIND = FileKind(noun="a sweep", manual="see docs/how-to/sweep.md")
 _PACKAGE = Path(__file__).parents[1]
 #: Questions of a sweep, at most.
 MOST = 10_000
+#: A worker of Dask may have several threads, and solvers are not made for these.
+_ONE = threading.Lock()
 EXIT_NOTHING_FITS = 1
 EXIT_NO_ANSWER = 3
 
@@ -158,7 +161,7 @@ def answer(plan: Callable[[Mapping[str, Any]], dict[str, Any]], asked: Mapping[s
     if asked["sources"] != sources():
         return row | {"failure": "the process that was asked has another version of placeproof"}
     try:
-        with files.noting() as read:
+        with _ONE, files.noting() as read:
             found = plan(asked["question"])
     except InputError as error:
         return row | {"failure": "; ".join(d.message for d in error.diagnostics)}
@@ -179,7 +182,6 @@ def run(
     """Ask all questions of a file; returns the exit code. ``record``: of the options that questions have; ``check``: raises InputError for
     a question that cannot be asked; ``plan``: answers one, in another process."""
     from placeproof import __version__
-    from placeproof.answers.engines import TRIES
     from placeproof.answers.results import SCHEMA, Results
     from placeproof.report.sweep import best, document
     from placeproof.theory.suite.cache import sources
@@ -193,7 +195,7 @@ def run(
     try:
         with progress("questions") as tell:
             for number, row in engine.run(partial(answer, plan), open_):
-                died = f"the process that was asked has died {TRIES} times; it may need too much memory"
+                died = "the process that was asked has died each time; it may need too much memory"
                 lost = {key: open_[number][key] for key in ("number", "question")} | {"plan": None, "failure": died}
                 results.add(lost if row is None else row)
                 tell(len(results.rows), len(questions))
