@@ -46,7 +46,7 @@ class Ray:
 
         ray.init(num_cpus=JOBS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         try:
-            remote = ray.remote(max_retries=TRIES - 1)(lambda one: call(one))  # noqa: PLW0108: it takes functions alone
+            remote = ray.remote(max_retries=TRIES - 1)(lambda one: call(one))  # noqa: PLW0108
             waiting = {remote.remote(one): number for number, one in enumerate(arguments)}
             while waiting:
                 for done in ray.wait([*waiting])[0]:
