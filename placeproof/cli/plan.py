@@ -78,6 +78,8 @@ def command(line: CommandLine) -> int:
         return sweep.run(line.sweep, Options, check, planned, json_=line.json_)
     if names := given(replace(line.sweep, jobs=None)):
         refuse("PP104", f"{', '.join(names)}: that is said of a sweep", help="add `--sweep FILE`")
+    if line.certificate is not None and line.question.objective != "time":
+        refuse("PP104", "a certificate is about the seconds of a step", help="`--objective time`, or no `--certificate`")
     from placeproof.answers.plan import plan
     from placeproof.planning.crew import Running
 

@@ -178,6 +178,7 @@ def test_what_is_not_proved_is_not_listed() -> None:
         (["--devices", "8,x"], "`--devices 8,x` is no number of devices"),
         (["--devices", "8,24", "--only", "tp=8", "--only", "pp=1", "--only", "dp=1", "--forbid", "cp"], "no mesh has 24 devices"),
         (["--devices", "8", "--objective", "tokens"], "there is no objective `tokens`"),
+        (["--devices", "8", "--objective", "memory", "--certificate", "no.json"], "a certificate is about the seconds of a step"),
         ([], "a plan needs `--devices`"),
     ],
 )
