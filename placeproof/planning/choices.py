@@ -10,7 +10,7 @@ from functools import cached_property
 from placeproof.core.diagnostics import InputError, Problems, suggestion
 from placeproof.cost.model.recomputation import RECOMPUTE, words
 from placeproof.models import Model
-from placeproof.planning.space import AGAIN, ATTENTION, AXES, DATA, Flow, Mesh, Space, divisors, meshes
+from placeproof.planning.space import AGAIN, ATTENTION, AXES, DATA, PINNED_DATA, Flow, Mesh, Space, divisors, meshes
 from placeproof.schedules import form, load, names
 
 #: Schedules that are tried, and runs of layers of those that have several.
@@ -26,7 +26,7 @@ CHOICES = {
     "dp_replicate": "copies that data parallelism has of these shards",
     "pp": "pipeline stages",
     "b": "sequences of a micro-batch on a device",
-    "data": "what data parallelism does: " + ", ".join(DATA),
+    "data": "what data parallelism does: " + ", ".join((*DATA, *PINNED_DATA)),
     "sp": "sequence parallelism beside tensor parallelism: yes, no",
     "attention": "how context parallelism attends: " + ", ".join(ATTENTION),
     "recompute": "what backward computes again: none, selective, full, ...",
@@ -187,7 +187,7 @@ def _value(name: str, text: str) -> list[object] | None:
         return _words(text)
     if name == "schedule":
         return _schedule(text)
-    return [text] if text in (DATA if name == "data" else ATTENTION) else None
+    return [text] if text in ((*DATA, *PINNED_DATA) if name == "data" else ATTENTION) else None
 
 
 def _words(text: str) -> list[object] | None:

@@ -16,6 +16,8 @@ AXES = ("tp", "cp", "ep", "dp", "dp_shard", "dp_replicate", "pp")
 SHARING = ("cp", "ep", "dp", "dp_shard")
 #: Kinds of data parallelism that are tried, those of context parallelism's attention, and what is computed again.
 DATA = ("ddp", "zero1", "zero2", "zero3")
+#: Kinds of data parallelism that are tried where they are pinned.
+PINNED_DATA = ("zero_offload", "zero_infinity", "fsdp")
 ATTENTION = ("ring", "gather", "ulysses")
 AGAIN = ("none", "selective", "full")
 

@@ -88,7 +88,7 @@ def _sections(found: Found) -> Iterator[Section]:
         yield _beside(found, one)
     yield _grid(found.space, outcome)
     yield _goodness(task)
-    yield section("what is taken for granted", Notes(_granted(task), items=True))
+    yield section("what is taken for granted", Notes(_granted(found), items=True))
 
 
 def _so_far(outcome: Outcome) -> str:
@@ -349,8 +349,8 @@ def _goodness(task: Task) -> Section:
     return section(title, Table([row[: len(head)] for row in rows], head, range(2, len(head))), Notes(notes))
 
 
-def _granted(task: Task) -> list[str]:
-    rates = task.rates
+def _granted(found: Found) -> list[str]:
+    task, rates = found.task, found.task.rates
     of = f"{task.cluster.name}: {rates.format}, "
     if rates.by_kernels:
         how = "time is counted by kernels, as the cluster says what these reach"
@@ -359,6 +359,8 @@ def _granted(task: Task) -> list[str]:
     said = [of + how, f"overlap {task.overlap}: {OVERLAP[task.overlap]}"]
     if task.run_by is not None:
         said.append(f"memory as {task.run_by.name} runs the blocks")
+    if any(cost.host != 0 for plan in found.outcome.plans for cost in plan.step.d.costs):
+        said.append("what lies on a host: copies to it and back, and the update there, take no time")
     return said
 
 

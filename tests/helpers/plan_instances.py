@@ -273,10 +273,12 @@ def _space(draw: Random, of: Drawn, devices: int, batch: int) -> Space:
 
 
 def _more(draw: Random, devices: int, batch: int, space: Space, *, both: bool) -> Space:
-    """The same, or some meshes more that have copies of shards, or both number formats, or a schedule more."""
+    """The same, or some meshes more that have copies of shards, or both number formats, or a schedule more, or states on a host."""
     copied = _copied(devices)
     more = tuple(draw.sample(copied, min(len(copied), draw.randint(1, 2)))) if draw.random() < 0.4 else ()
     larger = replace(space, meshes=space.meshes + more, fp8=(True, False) if both and draw.random() < 0.25 else space.fp8)
+    if draw.random() < 0.15:
+        larger = replace(larger, data=(*space.data, draw.choice(("zero_offload", "zero_infinity"))))
     if draw.random() < 0.3:
         larger = replace(larger, flows=(*space.flows, draw.choice(FOLDED)))
     return larger if len(keys_of(larger, batch)) <= MOST else space

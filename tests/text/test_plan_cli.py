@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -114,6 +115,16 @@ def test_copies_of_shards_fill_a_level_of_links_or_are_pinned(capsys: pytest.Cap
         derived = placeproof.model(plan["strategy"], "llama3-8b", recompute=plan["recompute"], b=plan["b"], m=plan["m"])
         assert float(derived.time("dgx-h100").seconds) == plan["seconds"]
         assert plan["verdict"] == "proved"
+
+
+def test_states_on_a_host_are_tried_where_they_are_pinned(capsys: pytest.CaptureFixture[str]) -> None:
+    pins = ["--devices", "2", "--global-batch", "4", "--only", "dp=2", "--only", "recompute=full", "--only", "b=1", "--reserve", "1GB"]
+    assert run(["plan", *SMALL, *pins, "--only", "data=zero3,zero_offload"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"proved +zero_offload\(2\) \* accumulate", said)
+    assert "copies to it and back, and the update there, take no time" in said
+    data = answered([*pins, "--only", "data=zero3"], capsys)
+    assert [plan["strategy"] for plan in data["plans"]] == ["zero3(2) * accumulate"]
 
 
 def test_formats_are_tried_beside_one_another(capsys: pytest.CaptureFixture[str]) -> None:
