@@ -103,10 +103,12 @@ def require_known(run: ModelRun, own: Sequence[Segment]) -> None:
 
 
 def _names(program: Callable[[], Program]) -> dict[str, tuple[str, ...]]:
-    """The names of a block's values, of the tensors of its header, and of its weights."""
+    """The names of a block's values, of the tensors of its header, of its weights, and of its dimensions."""
     given = tuple(t.name for t in program().tensors)
     made = (target.name for stmt in program().body if isinstance(stmt, Assign) for target in stmt.targets)
-    return {"value": tuple(dict.fromkeys((*given, *made))), "tensor": given, "weight": tuple(t.name for t in weights(program()))}
+    dims = (dim for t in program().tensors for dim in (*t.dims, *([t.picks] if t.picks else [])))
+    own = tuple(t.name for t in weights(program()))
+    return {"value": tuple(dict.fromkeys((*given, *made))), "tensor": given, "weight": own, "dimension": tuple(dict.fromkeys(dims))}
 
 
 def sized(model: Model, strategy: Strategy, padding: int | None, numbers: Numbers) -> tuple[Model, Numbers]:

@@ -19,7 +19,6 @@ from placeproof.cost.model.derivation import WIDTHS
 from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap
 from placeproof.cost.values import how_to_set
 from placeproof.implementations import find as find_implementation
-from placeproof.models import substituted
 from placeproof.planning import certificate as certificates
 from placeproof.planning.choices import Pins, space_of
 from placeproof.planning.crew import ALONE, Crew, Running
@@ -76,7 +75,7 @@ def differences(document: Mapping[str, Any], task: Task, pins: Pins, count: int)
     """What of a plan's certificate is not so by what this version of placeproof derives of its question. Raises InputError."""
     if document["count"] != count:
         yield f"the question is about {count} plans, and the certificate about {document['count']}"
-    verdicts = Verdicts(task.model, Crew(1, {"prove": prove}))
+    verdicts = Verdicts(task.ran, Crew(1, {"prove": prove}))
     yield from certificates.differences(Search(task, grid(task, pins, count)), document, verdicts)
 
 
@@ -158,7 +157,6 @@ def question(
         problems.add("PP202", f"{batch:,} sequences are no batch", help=f"from 1 to {MOST_BATCH:,}")
     if run.run_by is not None:
         require_known(run, model.segments)
-        model = substituted(model, run.run_by.runs)
     if run.run_by is not None and run.run_by.modules:
         message = f"`{run.run_by.name}` runs modules of one device, and plans split their tensors"
         problems.add("PP310", message, help="another implementation, or none")
@@ -252,7 +250,7 @@ def plan(
     search = Search(task, space, known, unfit=uneven)
     besides = tuple(beside(task, space, text) for text in why)
     with Crew(min(running.jobs, len(search.units())), {"bound": search.of_unit, "prove": prove}) as crew:
-        verdicts = Verdicts(task.model, crew)
+        verdicts = Verdicts(task.ran, crew)
         running = replace(running, ahead=verdicts.ahead)
         outcome = search.run(count, verdicts, OBJECTIVES[objective], running, crew)
         unbeaten = _frontier(search, outcome, verdicts, running) if pareto else None

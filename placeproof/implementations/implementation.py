@@ -6,6 +6,7 @@ whose sizes are constants of the source.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -22,6 +23,14 @@ _KIND = FileKind(noun="an implementation of blocks", manual="see docs/reference/
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """A tensor that is kept for a value: its dimensions, and ``width``, the bytes of an element, 0 for as many as the value's has."""
+
+    dims: tuple[str, ...]
+    width: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     """One thing that is otherwise than in the blocks' programs. Values are ``block.value``, weights ``block.weight``.
 
@@ -33,8 +42,10 @@ class Difference:
     of gradients that are copied into one tensor to be reduced. ``widened_gradients``: whether the update makes gradients in fp32 of its
     own. ``second_gradients``: whether the gradient of a weight that a stage has twice is a tensor of its own, the second time.
     ``runs``: blocks, each with the one that is run in its place: a program that gives the same of the same tensors.
-    ``in_place``: whether a gradient is added to one that waits, and both do not make a third one. ``workspace``: bytes that lie beside all
-    the time, by the architecture of a device, ``other`` for any other one.
+    ``kept_as``: values, each with the tensors that are kept for it. ``held``: values that a name of forward has until the block's is over.
+    ``lasting``: values of which a layer has that of its last forward, each as these tensors. ``in_place``: whether a gradient is added to
+    one that waits, and both do not make a third one. ``workspace``: bytes that lie beside all the time, by the architecture of a device,
+    ``other`` for any other one.
     """
 
     name: str
@@ -43,6 +54,9 @@ class Difference:
     runs: Mapping[str, str] = field(default_factory=dict, hash=False)
     again: tuple[str, ...] = ()
     one_tensor: tuple[str, ...] = ()
+    kept_as: Mapping[str, tuple[Tensor, ...]] = field(default_factory=dict, hash=False)
+    held: tuple[str, ...] = ()
+    lasting: Mapping[str, tuple[Tensor, ...]] = field(default_factory=dict, hash=False)
     gradients: tuple[str, ...] = ()
     dummies: tuple[str, ...] = ()
     keeps_output: bool = False
@@ -122,6 +136,21 @@ class BlockImplementation:
     def tensors(self) -> tuple[tuple[str, ...], ...]:
         """Values that share a tensor."""
         return tuple(one.one_tensor for one in self.differences if one.one_tensor)
+
+    @property
+    def kept_as(self) -> dict[str, tuple[Tensor, ...]]:
+        """Values, each with the tensors that are kept for it."""
+        return {value: tensors for one in self.differences for value, tensors in one.kept_as.items()}
+
+    @property
+    def held(self) -> frozenset[str]:
+        """Values that a name of forward has until the block's is over."""
+        return frozenset(value for one in self.differences for value in one.held)
+
+    @property
+    def lasting(self) -> dict[str, tuple[Tensor, ...]]:
+        """Values of which a layer has that of its last forward, each as these tensors."""
+        return {value: tensors for one in self.differences for value, tensors in one.lasting.items()}
 
     @property
     def gradients(self) -> frozenset[str]:
@@ -210,7 +239,24 @@ def read(table: Table) -> BlockImplementation:
 
 def _differences(table: Table, key: str) -> Iterator[Difference]:
     for one in table.tables(key):
-        yield one.record(Difference, {"name": one.name}, workspace=Table.counts)
+        yield one.record(Difference, {"name": one.name}, kept_as=_tensors, lasting=_tensors)
+
+
+#: Dimensions, and bytes of an element.
+_TENSOR = re.compile(r"(?P<dims>\w+(?: \w+)*)(?:: (?P<width>[1-9][0-9]{0,3}))?")
+
+
+def _tensors(table: Table, key: str) -> dict[str, tuple[Tensor, ...]]:
+    """Values, each with a list of tensors."""
+    inner, found = table.table(key), {}
+    for value in inner.data:
+        told = [(text, _TENSOR.fullmatch(text)) for text in inner.texts(value)]
+        for text, said in told:
+            if said is None:
+                help = 'dimensions, and how wide an element is where it is not as wide as the value: "batch tokens experts: 4"'
+                inner.refuse(f"`{text}` is no tensor", value, help=help)
+        found[value] = tuple(Tensor(dims=tuple(said["dims"].split()), width=int(said["width"] or 0)) for _, said in told if said)
+    return found
 
 
 def _mentions(table: Table, made: BlockImplementation) -> Iterator[Mention]:
@@ -220,7 +266,12 @@ def _mentions(table: Table, made: BlockImplementation) -> Iterator[Mention]:
         yield from (Mention(block=name, place=table.place("difference", one.name, "dummies")) for name in one.dummies)
         for block, other in one.runs.items():
             yield from (Mention(block=name, place=table.place("difference", one.name, "runs", block)) for name in (block, other))
-        for key in ("again", "one_tensor", "gradients"):
+        for key, tensors in (("kept_as", one.kept_as), ("lasting", one.lasting)):
+            for value in tensors:
+                (block, _, own), place = value.partition("."), table.place("difference", one.name, key, value)
+                dims = [(dim, "dimension") for tensor in tensors[value] for dim in tensor.dims]
+                yield from (Mention(block=block, value=name, kind=kind, place=place) for name, kind in ((own, "value"), *dims))
+        for key in ("again", "one_tensor", "held", "gradients"):
             place = table.place("difference", one.name, key)
             for name in getattr(one, key):
                 block, _, value = name.partition(".")

@@ -79,7 +79,7 @@ def worked_out(
     """
     strategy = parse_strategy(expression)
     values = {**task.values, "b": Fraction(b), "m": Fraction(m)}
-    model = task.model if task.padding == 0 else padded(task.model, strategy, values, task.padding)
+    model = task.ran if task.padding == 0 else padded(task.ran, strategy, values, task.padding)
     words = chosen(strategy, recompute)
     linked = link(model, of_layers(strategy, words), recompute=words, layers=layers or None)
     d = derive_linked(linked, widths=task.widths, fp8=task.fp8, run_by=task.run_by, segments=segments)

@@ -135,7 +135,7 @@ class Blocks:
         self.task, self.axes = task, axes
         strategy = parse_strategy(strategy_text(None, option, axes))
         words = chosen(strategy, option.recompute)
-        self.linked: Linked = link(task.model, of_layers(strategy, words), recompute=words)
+        self.linked: Linked = link(task.ran, of_layers(strategy, words), recompute=words)
         self.segments: tuple[DeviceSegment, ...] = parts(self.linked, task.run_by)
 
     @cached_property
@@ -201,7 +201,7 @@ class Blocks:
         host = part.checkpoints.host
         return PartAmounts(
             kept=sum(r.bytes for r in part.bytes(tuple(s for s in part.kept if not (host and part.is_checkpoint(s))), at)),
-            late=sum(r.bytes for r in part.bytes(part.layer.kept_for_weights(), at)),
+            late=sum(r.bytes for r in part.bytes(part.late, at)),
             working=sum(r.bytes for r in part.bytes(part.working, at)) if self.task.run_by is None else 0.0,
             computing=(forward, again, inputs, weights),
             inside=(sent[0], sent[1]),
@@ -270,7 +270,7 @@ class States:
     """
 
     def __init__(self, task: Task, strategy: str, blocks: Blocks, stages: int | None) -> None:
-        linked = link(task.model, parse_strategy(strategy))
+        linked = link(task.ran, parse_strategy(strategy))
         linked = linked if stages is None else linked.with_degrees({"pp": stages})
         step, at = StepCosts(linked), sizing(linked, task.widths, task.fp8)
         flow, own = laid_out(linked, blocks.segments, at)

@@ -14,7 +14,7 @@ from placeproof.cost.model.process import COMMUNICATOR, CONTEXT
 from placeproof.cost.model.rates import Rates, rates_on
 from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap
 from placeproof.implementations import BlockImplementation
-from placeproof.models import Model
+from placeproof.models import Model, substituted
 from placeproof.planning.arrays import ExchangeTime, exchange_time
 from placeproof.runs import reserved
 
@@ -55,6 +55,11 @@ class Task:
         """`16 devices`, `8, 16 or 32 devices`."""
         *others, last = (f"{n:,}" for n in self.counts)
         return f"{', '.join(others)} or {last} devices" if others else f"{last} devices"
+
+    @cached_property
+    def ran(self) -> Model:
+        """The model with the blocks that its implementation runs."""
+        return self.model if self.run_by is None else substituted(self.model, self.run_by.runs)
 
     @cached_property
     def rates(self) -> Rates:

@@ -441,12 +441,15 @@ class Stage:
         self.sizes, self.watch = sizes, Watch()
         self.device = Context(self.watch, sizes.parts, sizes.statistics)
         n, h, t = sizes, sizes.hidden, sizes.parts
-        heads, group = n.kv_heads // t, n.heads // n.kv_heads
-        self.split = [group * n.width, n.width, n.width]
-        shapes = [((h,), (heads * sum(self.split), h), (h, n.heads // t * n.width), (h,), (2 * n.ffn // t, h), (h, n.ffn // t))] * n.layers
-        self.layers = [[self.weight(*shape) for shape in layer] for layer in shapes]
+        self.split = [n.heads // n.kv_heads * n.width, n.width, n.width]
+        self.layers = [[self.weight(*shape) for shape in self.shapes()] for _ in range(n.layers)]
         self.table = self.weight(n.vocab // t, h) if n.first else None
         self.gain, self.head = (self.weight(h), self.weight(n.vocab // t, h)) if n.last else (None, None)
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Those of a layer's weights, in the order in which it has them."""
+        n, h, t = self.sizes, self.sizes.hidden, self.sizes.parts
+        return [(h,), (n.kv_heads // t * sum(self.split), h), (h, n.heads // t * n.width), (h,), (2 * n.ffn // t, h), (h, n.ffn // t)]
 
     def weight(self, *shape: int) -> Tensor:
         """A weight beside a gradient in which all of its gradients are added up, as distributed data parallelism does it."""

@@ -37,12 +37,13 @@ class Alive:
 
 
 @remembered
-def alive(program: Program, in_place: tuple[frozenset[str], ...] = ()) -> tuple[Alive, ...]:
+def alive(program: Program, in_place: tuple[frozenset[str], ...] = (), held: tuple[tuple[str, str], ...] = ()) -> tuple[Alive, ...]:
     """The moments of a block's passes, those left out at which another moment of the same pass has the same values and more.
 
-    ``in_place``: names of values that are written one over the other, into one tensor. Raises InputError for a program that is no block.
+    ``in_place``: names of values that are written one over the other, into one tensor. ``held``: names of values that lie there until
+    another one is made. Raises InputError for a program that is no block.
     """
-    return tuple(uncovered(_Walk(program, in_place).moments(), _sizes))
+    return tuple(uncovered(_Walk(program, in_place, held).moments(), _sizes))
 
 
 def uncovered(moments: Iterable[M], sizes: Callable[[M], tuple[bool, Counter[tuple[object, ...]]]]) -> list[M]:
@@ -67,7 +68,7 @@ class _Walk:
     """One walk over a program in which every operation has a statement of its own. ``made``: the number of the one that makes a value,
     ``last`` of the last one that reads it; ``whole``: the values that lie in memory."""
 
-    def __init__(self, program: Program, in_place: tuple[frozenset[str], ...]) -> None:
+    def __init__(self, program: Program, in_place: tuple[frozenset[str], ...], held: tuple[tuple[str, str], ...] = ()) -> None:
         self.program, self.in_place = program, in_place
         _, self.lines, self.backward = taken_apart(program)
         self.operations = {id(o.result): o for o in operations(program)}
@@ -83,6 +84,9 @@ class _Walk:
         self._put_weights_last()
         self.whole = self._in_memory()
         self._share_kernels()
+        made = {value.name: self.made[key] for key, value in self.values.items() if not value.backward}
+        until = {name: made[result] for name, result in held if result in made}
+        self.last |= {key: max(self.last.get(key, -1), until[v.name]) for key, v in self.values.items() if v.name in until}
 
     def moments(self) -> Iterator[Alive]:
         """One for each operation that makes something that lies in memory."""
@@ -100,7 +104,7 @@ class _Walk:
 
     def _in_memory(self) -> set[int]:
         nowhere = {key for key, value in self.values.items() if not (value.data or value.incoming)} | self._gradients_by_weights()
-        nowhere |= self.scores | self._summed()
+        nowhere |= self.scores | self._summed() | self._looked_up_to_sum()
         whole = {id(v) for v in _given(self.program, self.lines)}
         for i, line in enumerate(self.lines):
             read = [id(storage(v)) for v in line.reads]
@@ -136,9 +140,10 @@ class _Walk:
         return (made := self._operation(line)) is not None and made.product
 
     def _kernel(self, line: Line) -> bool:
-        """Whether it is a product of matrices, a look-up or a collective: kernels of their own, whose operands and results are tensors."""
+        """Whether it is a product of matrices, a look-up, a copy or a collective: kernels of their own, whose operands and results are
+        tensors."""
         value = line.stmt.value if isinstance(line.stmt, Assign) else None
-        return isinstance(value, Call) and (value.op in COLLECTIVES or value.op == "contract")
+        return isinstance(value, Call) and (value.op in COLLECTIVES or value.op in ("contract", "copy"))
 
     def _gradients_by_weights(self) -> set[int]:
         """What is added up to gradients by weights, from the product that makes them."""
@@ -169,6 +174,15 @@ class _Walk:
             summed |= {id(line.result)} if adds or moved or self._product(line) else set()
         return parts
 
+    def _looked_up_to_sum(self) -> set[int]:
+        """Rows that are looked up and only added up: nothing but their sum is written."""
+        readers: dict[int, list[Line]] = {}
+        for line in self.lines:
+            for value in line.reads:
+                readers.setdefault(id(storage(value)), []).append(line)
+        looked_up = (line for line in self.lines if self._kernel(line) and self._looks_up(line) and not self._product(line))
+        return {key for line in looked_up if (key := id(line.result)) in readers and all(_totals(r) for r in readers[key])}
+
     # How long.
 
     def _put_weights_last(self) -> None:
@@ -179,8 +193,9 @@ class _Walk:
                 continue
             end = self._handed_on(i, [v for v in line.reads if v.incoming])
             own = [storage(v) for v in line.reads]
-            gathered = [self.lines[self.made[id(v)]] for v in own if not v.incoming and self.made.get(id(v), -1) >= 0]
-            for value in (*own, *(storage(v) for maker in gathered if self._kernel(maker) and maker.sent for v in maker.reads)):
+            again = [self.made[id(v)] for v in own if not v.incoming and self.backward[max(self.made.get(id(v), -1), 0)]]
+            gathered = [self.lines[i] for i in again if self._kernel(self.lines[i])]
+            for value in (*own, *(storage(v) for maker in gathered if maker.sent for v in maker.reads)):
                 self.last[id(value)] = max(self.last[id(value)], end)
 
     def _handed_on(self, i: int, incoming: list[BlockValue]) -> int:
@@ -197,7 +212,7 @@ class _Walk:
             if reader is None or not isinstance(stmt, Assign) or not (_adds(stmt) or self._kernel(self.lines[reader])):
                 return j
             if not _adds(stmt):
-                return reader if isinstance(stmt.value, Call) and stmt.value.op in COLLECTIVES else j
+                return reader if isinstance(stmt.value, Call) and stmt.value.op in _REDUCES else j
             j = reader
 
     def _share_kernels(self) -> None:
@@ -223,6 +238,15 @@ class _Walk:
                 others = [kernel for kernel in kernels if kernel.isdisjoint(own)]
                 kernels = [*others, own.union(*(kernel for kernel in kernels if not kernel.isdisjoint(own)))]
         return kernels
+
+
+#: Collectives that a layer runs while it makes its gradients by weights.
+_REDUCES = ("all_reduce", "reduce_scatter")
+
+
+def _totals(line: Line) -> bool:
+    """Whether it adds up along a dimension."""
+    return isinstance(line.stmt, Assign) and isinstance(line.stmt.value, Call) and line.stmt.value.op == "total"
 
 
 def _adds(stmt: Assign) -> bool:

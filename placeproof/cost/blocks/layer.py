@@ -32,6 +32,7 @@ from placeproof.cost.blocks.flops import (
 from placeproof.cost.blocks.kernels import KernelWork, kernel_work, kernels
 from placeproof.cost.blocks.recompute import AGAIN, computed_again, made_in_forward, recompute
 from placeproof.cost.blocks.tensors import INDEX_BYTES, Amount, Splits, every_degree, exchanges, kept
+from placeproof.models.programs import WIRES
 from placeproof.programs import POSITIONS, Assign, Program
 from placeproof.programs.ops import COLLECTIVES
 from placeproof.semantics.layouts.lines import BlockValue, lines
@@ -154,11 +155,12 @@ class Layer:
         return tuple(self._stored(k.name, k.dims, k.split, k.picks, thin.get((k.name, k.line), frozenset())) for k in alive)
 
     def alive(
-        self, one_tensor: Iterable[Collection[str]] = (), regenerated: Iterable[str] = ()
+        self, one_tensor: Iterable[Collection[str]] = (), regenerated: Iterable[str] = (), held: Collection[str] = ()
     ) -> tuple[tuple[bool, tuple[Stored, ...]], ...]:
         """The moments of its passes, each with whether it is in backward, and what lies in memory then: :func:`.alive.alive`.
 
         ``one_tensor``: lists of ``block.value`` that are written one over the other in a block. ``regenerated``: as :meth:`kept` takes it.
+        ``held``: values that a name of forward has until its block gives its result.
         """
         shared: dict[tuple[int, int], set[str]] = {}
         for number, values in enumerate(one_tensor):
@@ -169,8 +171,13 @@ class Layer:
         thin = {id(o.result): o.thin for o in operations(self.program)}
         return tuple(
             (moment.backward, tuple(self._lying(v, thin.get(id(v), frozenset())) for v in moment.values if v.name not in drawn))
-            for moment in alive(self.program, tuple(map(frozenset, shared.values())))
+            for moment in alive(self.program, tuple(map(frozenset, shared.values())), self._held(held))
         )
+
+    def _held(self, values: Collection[str]) -> tuple[tuple[str, str], ...]:
+        """Each value with the result of its block, as the program calls them."""
+        results = {o.number: name for name, o in self.origins.items() if o.name in WIRES and o.block != INPUT}
+        return tuple((name, results[o.number]) for name, o in self.origins.items() if f"{o.block}.{o.name}" in values)
 
     def kept_for_weights(self, deferred: Collection[str] | None = None) -> tuple[Stored, ...]:
         """What is still needed when the gradients by inputs are done, and those by ``deferred`` weights are not: W in Zero Bubble.

@@ -438,7 +438,7 @@ def _run(stage: Stage, at: Sizing) -> RunCost:
     import sympy
 
     tensors = tuple(_held(stage, at))
-    late = sympy.Add(*(n * sum(r.bytes for r in p.bytes(p.layer.kept_for_weights(), at)) for p, n in stage.held))
+    late = sympy.Add(*(n * sum(r.bytes for r in p.bytes(p.late, at)) for p, n in stage.held))
     return RunCost(kept=_bytes(h for h in tensors if not h.host), host=_bytes(h for h in tensors if h.host), late=late)
 
 

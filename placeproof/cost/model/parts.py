@@ -18,7 +18,7 @@ from placeproof.cost.blocks.kernels import KernelWork
 from placeproof.cost.blocks.layer import Layer, SizedTensor, Stored, layer
 from placeproof.cost.blocks.tensors import Amount, BlockExchange, Splits, exchanges
 from placeproof.cost.model.recomputation import recomputed, require_found
-from placeproof.implementations import BlockImplementation
+from placeproof.implementations import BlockImplementation, Tensor
 from placeproof.models import Block, Segment, shared_by_segments
 from placeproof.models.expressions import Expression
 from placeproof.models.family import ROUTER
@@ -42,7 +42,7 @@ class DeviceSegment:
     """One repetition of a segment on one device. ``plain``: without recomputation. ``ring``: the axes round which keys and values go.
     ``shared``: names of weights that several parts have in common. ``checkpoints``: where its inputs lie, if the strategy keeps them alone.
     ``in_turn``: that of the segment. ``inner``: its input is computed again, too, with a layer before it. ``ran``: as an
-    implementation runs it, where that has modules.
+    implementation runs it, where that has modules; ``kept_as``: values, each with the tensors that it keeps for it.
     """
 
     name: str
@@ -57,6 +57,7 @@ class DeviceSegment:
     in_turn: bool = False
     inner: bool = False
     ran: Ran | None = None
+    kept_as: Mapping[str, tuple[Tensor, ...]] = field(default_factory=dict)
 
     @property
     def repeats(self) -> bool:
@@ -76,8 +77,25 @@ class DeviceSegment:
         over = self.checkpoints.over
         alive = self.layer.kept(self.drawn)
         if self.inner:
-            return tuple(s for s in alive if not self.is_checkpoint(s))
-        return tuple(replace(s, split=_split(s.split, over)) if over and self.is_checkpoint(s) else s for s in alive)
+            return self._as_kept(s for s in alive if not self.is_checkpoint(s))
+        return self._as_kept(replace(s, split=_split(s.split, over)) if over and self.is_checkpoint(s) else s for s in alive)
+
+    @cached_property
+    def late(self) -> tuple[Stored, ...]:
+        """What is still needed when the gradients by inputs are done, and those by weights are not."""
+        return self._as_kept(self.layer.kept_for_weights())
+
+    def lasting(self, values: Mapping[str, tuple[Tensor, ...]]) -> tuple[Stored, ...]:
+        """Tensors that are told by values, ``block.value``, of what one repetition keeps where nothing is computed again."""
+        return tuple(_like(s, tensor) for s in self.plain.kept() for tensor in values.get(f"{s.block}.{s.name}", ()))
+
+    def _as_kept(self, values: Iterable[Stored]) -> tuple[Stored, ...]:
+        """Values as the tensors that are kept for them."""
+        return tuple(tensor for s in values for tensor in self._kept_for(s))
+
+    def _kept_for(self, stored: Stored) -> tuple[Stored, ...]:
+        tensors = self.kept_as.get(f"{stored.block}.{stored.name}")
+        return (stored,) if tensors is None else tuple(_like(stored, tensor) for tensor in tensors)
 
     def is_checkpoint(self, stored: Stored) -> bool:
         """Whether a tensor is an input of the layer."""
@@ -93,18 +111,19 @@ class DeviceSegment:
             return ()
         elsewhere = self.checkpoints != Checkpoints()
         kept = {(s.number, s.name) for s in self.kept if not (elsewhere and self.is_checkpoint(s))}
-        return tuple(s for s in self.plain.kept() if (s.number, s.name) not in kept)
+        return self._as_kept(s for s in self.plain.kept() if (s.number, s.name) not in kept)
 
     @cached_property
     def stays(self) -> tuple[Stored, ...]:
         """What of it lies there when its backward is over."""
         return () if self.ran is None else tuple(map(_stored, self.ran.stays))
 
-    def alive(self, one_tensor: Iterable[Collection[str]] = ()) -> tuple[tuple[bool, tuple[Stored, ...]], ...]:
+    def alive(self, one_tensor: Iterable[Collection[str]] = (), held: Collection[str] = ()) -> tuple[tuple[bool, tuple[Stored, ...]], ...]:
         """The moments of its passes: :meth:`placeproof.cost.blocks.layer.Layer.alive`, of all of it where it is computed again."""
         if self.ran is not None:
             return tuple((backward, tuple(map(_stored, lying))) for backward, lying in self.ran.moments)
-        return (self.plain if self.working else self.layer).alive(one_tensor, self.drawn)
+        moments = (self.plain if self.working else self.layer).alive(one_tensor, self.drawn, held)
+        return tuple((backward, self._as_kept(lying)) for backward, lying in moments)
 
     @cached_property
     def narrow(self) -> frozenset[tuple[int, str]]:
@@ -196,6 +215,13 @@ class DeviceSegment:
 def _stored(buffer: Buffer) -> Stored:
     wide = None if buffer.width == ACTIVATIONS else int(buffer.width)
     return Stored(block=buffer.block, number=buffer.number, name=buffer.name, dims=buffer.dims, wide=wide)
+
+
+def _like(stored: Stored, tensor: Tensor) -> Stored:
+    """A tensor that is told by another one, split as that."""
+    split = tuple((dim, axes) for dim, axes in stored.split if dim in tensor.dims)
+    width = tensor.width or stored.wide
+    return replace(stored, dims=tensor.dims, split=split, picks=None, thin=frozenset(), wide=width)
 
 
 def _split(split: Splits, over: tuple[str, ...]) -> Splits:
@@ -333,6 +359,7 @@ def _part_of(
         drawn=drawn,
         shared=shared,
         in_turn=segment.in_turn,
+        kept_as={} if run_by is None else run_by.kept_as,
     )
     return replace(made, ring=linked.ring, checkpoints=checkpoints if made.repeats else Checkpoints())
 

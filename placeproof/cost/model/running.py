@@ -70,7 +70,7 @@ def _freed(part: DeviceSegment, at: Sizing, put_off: bool) -> sympy.Expr:
 
     if put_off and part.layer is not part.plain:  # what was computed again stays
         return sympy.Integer(0)
-    return _bytes(part, part.kept, at) - (_bytes(part, part.layer.kept_for_weights(), at) if put_off else 0)
+    return _bytes(part, part.kept, at) - (_bytes(part, part.late, at) if put_off else 0)
 
 
 def _behind_ends(stage: Stage, at: Sizing, put_off: bool, again: sympy.Expr) -> sympy.Expr:
@@ -93,11 +93,11 @@ def pass_moments(stage: Stage, at: Sizing, run_by: BlockImplementation, put_off:
         others = sum(times * _let_go(p, at, True) for p, times in first.held if p is not part) if ends else 0
         own, more = _kept(part, at), _gradients(part, at, run_by) if ends else 0
         replays = [replay for replay in stage.replays if any(p is part for p, _ in replay.members)]
-        for backward, lying in part.alive(run_by.tensors):
+        for backward, lying in part.alive(run_by.tensors, run_by.held):
             if ends and not backward:
                 continue  # nothing of the micro-batch is kept yet
             beyond = _bytes(part, lying, at) + more - own - later[backward] - others
-            beyond += _outputs(part, lying, at) if backward and run_by.keeps_output else 0
+            beyond += _outputs(part, lying, at, backward) if run_by.keeps_output else 0
             beside = [_replayed(replay, at, put_off) - _bytes(part, part.working, at) for replay in replays if backward] or [0]
             for bytes_ in (tidy(beyond + other) for other in beside):
                 name = f"{lying[-1].block}.{lying[-1].name}" if lying and lying[-1].block not in ("", INPUT) else ""
@@ -128,15 +128,16 @@ def _let_go(part: DeviceSegment, at: Sizing, backward: bool) -> sympy.Expr:
     return _kept(part, at) - _bytes(part, (s for s in part.stays if backward or s in part.kept), at)
 
 
-def _outputs(part: DeviceSegment, lying: Sequence[Stored], at: Sizing) -> sympy.Expr:
-    """Of a layer that is computed again whole, its output and the gradient by it, each as large as its input, as far as they lie there."""
+def _outputs(part: DeviceSegment, lying: Sequence[Stored], at: Sizing, backward: bool) -> sympy.Expr:
+    """Of a layer that is computed again whole, its output and the gradient by it, each as large as its input, as far as they lie there: the
+    gradient while its forward runs again, and both in its backward."""
     import sympy
 
     kept = [s for s in part.layer.kept(part.drawn) if s.picks is None]
     if not part.working or not all(map(part.is_checkpoint, kept)):
         return sympy.Integer(0)
     came_in = any(part.is_checkpoint(s) and s.name not in {k.name for k in kept} for s in lying)
-    return (1 if came_in else 2) * _bytes(part, kept, at)
+    return (2 if backward and not came_in else 1) * _bytes(part, kept, at)
 
 
 def _gradients(part: DeviceSegment, at: Sizing, run_by: BlockImplementation) -> sympy.Expr:
@@ -175,12 +176,13 @@ def running(
         return Running(working=again, beyond=_behind_ends(stage, at, put_off, again), moments=(), beside=none, updating=none)
     moments, mine = pass_moments(stage, at, run_by, put_off), owned(optimizer)
     copied = mine if run_by.flat_gradients else none
+    lasting = sympy.Add(*(n * _bytes(part, part.lasting(run_by.lasting), at) for part, n in stage.held)) if run_by.lasting else none
     most = sympy.Max(*(one.bytes for one in moments), evaluate=False)
     return Running(
         working=most,
         beyond=most,
         moments=moments,
-        beside=dummy_gradients(stage, at, run_by, values) + (copied + run_by.bucket) * symbol("b_g") + run_by.workspace,
+        beside=dummy_gradients(stage, at, run_by, values) + lasting + (copied + run_by.bucket) * symbol("b_g") + run_by.workspace,
         updating=4 * mine if run_by.widened_gradients else none,
     )
 
