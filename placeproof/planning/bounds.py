@@ -126,14 +126,14 @@ def message_seconds(states: States, task: Task, points: Points, groups: Exchange
     return longest
 
 
-def activations(flow: Flow, kind: StageKind, amounts: StageAmounts, points: Points, *, piped: bool) -> Array:
+def activations(flow: Flow, chunks: Array, kind: StageKind, amounts: StageAmounts, points: Points, *, piped: bool) -> Array:
     """Bytes of activations on the fullest device of a kind, at least."""
     if not piped:
         return amounts.kept
     schedule, alone = load(flow.schedule), flow.chunks == 1
     kept, late = (amounts.kept, amounts.late) if alone else (amounts.inner, amounts.inner_late)
-    of_run = {"M_B": kept * schedule.copies / flow.chunks, "M_W": late * schedule.copies / flow.chunks}
-    at = points.at({"p": points.pp, "m": points.m, "v": flow.chunks, "d": kind.first, **of_run})
+    of_run = {"M_B": kept * schedule.copies / chunks, "M_W": late * schedule.copies / chunks}
+    at = points.at({"p": points.pp, "m": points.m, "v": chunks, "d": kind.first, **of_run})
     least = reduce(np.minimum, map(at, formulas(schedule, "peak")))
     for relation in (relation.sympy() for form in forms(schedule, "peak") for relation in form.when if "m" in relation.names):
         few = at(relation.lhs - relation.rhs) < 0  # micro-batches: of one at least all is kept
@@ -142,8 +142,9 @@ def activations(flow: Flow, kind: StageKind, amounts: StageAmounts, points: Poin
 
 
 def passes(
-    flow: Flow, kinds: Sequence[StageKind], times: Sequence[StageTime], points: Points, send: Array, *, piped: bool, alike: bool
-) -> Array:
+    flow: Flow, chunks: Array, kinds: Sequence[StageKind], times: Sequence[StageTime], points: Points, send: Array, *, piped: bool,
+    alike: bool,
+) -> Array:  # fmt: skip
     """Seconds that a schedule takes for the passes of all stages, at least.
 
     A device does all of its own work; before its first pass a micro-batch goes through the stages in front, and behind its last backward
@@ -155,7 +156,7 @@ def passes(
         columns = [[np.where(kind.there, t, np.inf) for kind, t in zip(kinds, column, strict=True)] for column in zip(*each, strict=True)]
         single = load(flow.schedule).copies == 1  # micro-batches come to devices of two copies from both sides
         send = send * single
-        least_of = [reduce(np.minimum, column) / flow.chunks * (alike and single) for column in columns]
+        least_of = [reduce(np.minimum, column) / chunks * (alike and single) for column in columns]
         lead = [least_of] * len(each)
     else:
         lead = [[*own] for own in each]
@@ -189,10 +190,12 @@ def _at_once(flow: Flow, kind: StageKind, points: Points) -> Array:
 
 def bounds(
     task: Task, flow: Flow, kinds: Sequence[StageKind], amounts: Sequence[StageAmounts], held: Sequence[StateAmounts], points: Points,
-    send: Array, rooms: Sequence[Any], *, piped: bool, alike: bool,
+    send: Array, rooms: Sequence[Any], *, piped: bool, alike: bool, chunks: Array = None,
 ) -> Bounds:  # fmt: skip
     """What a step takes and a device holds at least at some points, which are ``piped`` if they have several stages; ``alike``: whether
-    all layers are; ``send``: seconds of a message; ``rooms``: bytes that tensors may take on a device of each kind."""
+    all layers are; ``send``: seconds of a message; ``rooms``: bytes that tensors may take on a device of each kind; ``chunks``: runs of
+    layers on a device, where points have other numbers of several."""
+    chunks = flow.chunks if chunks is None else chunks
     times, beyond, peak = [], np.full(len(points), -np.inf), np.zeros(len(points))
     launches = task.rates.by_kernels
     for kind, of_blocks, of_states, room in zip(kinds, amounts, held, rooms, strict=True):
@@ -203,10 +206,10 @@ def bounds(
         again = of_blocks.working if flow.chunks > 1 else np.maximum(0.0, of_blocks.working - of_blocks.behind)
         if task.run_by is not None and flow.chunks == 1:  # no moment is looked at: that at which backward comes to the last layer is one
             again = -of_blocks.behind
-        in_passes = activations(flow, kind, of_blocks, points, piped=piped) + of_states.transient + again
+        in_passes = activations(flow, chunks, kind, of_blocks, points, piped=piped) + of_states.transient + again
         own = of_states.held + np.maximum(in_passes, of_states.updating)
         beyond = np.maximum(beyond, np.where(kind.there, own - room, -np.inf))
         peak = np.maximum(peak, np.where(kind.there, own, 0.0))
     tails = (np.where(kind.there, t.tail, 0.0) for kind, t in zip(kinds, times, strict=True))
-    seconds = passes(flow, kinds, times, points, send, piped=piped, alike=alike) + reduce(np.maximum, tails)
+    seconds = passes(flow, chunks, kinds, times, points, send, piped=piped, alike=alike) + reduce(np.maximum, tails)
     return Bounds(seconds=np.broadcast_to(seconds, (len(points),)), beyond=beyond, peak=peak)

@@ -11,7 +11,8 @@ import numpy as np
 from placeproof.planning.crew import ALONE, Running
 from placeproof.planning.exact import Plan
 from placeproof.planning.objective import OBJECTIVES
-from placeproof.planning.search import ROUNDING, Pool, Search
+from placeproof.planning.pool import Pool
+from placeproof.planning.search import ROUNDING, Search
 from placeproof.planning.space import Point
 
 

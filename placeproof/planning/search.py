@@ -4,7 +4,6 @@ be."""
 from __future__ import annotations
 
 from bisect import insort
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
@@ -12,7 +11,6 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import product
 from math import inf, prod
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,12 +18,14 @@ from placeproof.core.diagnostics import InputError
 from placeproof.cost.model.parts import DeviceSegment
 from placeproof.cost.model.vocabulary import MULTIPLE
 from placeproof.planning.arrays import Array
-from placeproof.planning.bounds import StageAmounts, StageKind, bounds, communicators, message_seconds, misfits, stage_amounts, stage_kinds
+from placeproof.planning.bounds import Bounds, bounds, communicators, misfits, stage_amounts, stage_kinds
 from placeproof.planning.crew import ALONE, Crew, Running
 from placeproof.planning.exact import Plan, worked_out
 from placeproof.planning.objective import OBJECTIVES, Objective
-from placeproof.planning.space import AXES, COPIED, Flow, Mesh, Option, Point, Space, axes_of, strategy_text
-from placeproof.planning.tables import Blocks, GroupTimes, PartAmounts, Points, StateAmounts, States, taken
+from placeproof.planning.pool import Bounded, Found, Piece, Pool, Queue, inside, point_of, share, units_of
+from placeproof.planning.rows import Rows, alike_flows, together_of
+from placeproof.planning.space import AXES, COPIED, Flow, Option, Point, Space, axes_of, strategy_text
+from placeproof.planning.tables import Blocks, GroupTimes, PartAmounts, Points, States, taken
 from placeproof.planning.task import Task
 from placeproof.schedules import StageLayout, load
 
@@ -33,61 +33,6 @@ from placeproof.schedules import StageLayout, load
 ROUNDING = 1e-9
 #: So many points are kept that are nearest to fitting.
 NEAREST = 100
-
-
-class Bounded(NamedTuple):
-    """Rows of some points that have an option: their steps take no less than ``seconds``, and their fullest devices hold no fewer bytes of
-    tensors than ``peak``."""
-
-    seconds: Array
-    peak: Array
-    rows: Array
-    points: Points
-    option: Option
-
-    def bound(self, objective: Objective) -> Array:
-        """The least values of an objective."""
-        values = self.peak if objective.memory else self.seconds
-        degrees = (getattr(self.points, axis) for axis in AXES)
-        return values * np.broadcast_to(prod(degrees), (len(self.points),))[self.rows] if objective.by_device else values
-
-
-class Pool:
-    """Bounded points by number."""
-
-    def __init__(self, bounded: Sequence[Bounded]) -> None:
-        self._bounded, self._starts = bounded, np.cumsum([0, *(len(one.rows) for one in bounded)])
-
-    def column(self, of: Callable[[Bounded], Array]) -> Array:
-        """A number of each point."""
-        return np.concatenate([np.zeros(0), *map(of, self._bounded)])
-
-    def __getitem__(self, number: int) -> Point:
-        of = int(np.searchsorted(self._starts, number, side="right")) - 1
-        one = self._bounded[of]
-        return _point(one.points, int(one.rows[number - self._starts[of]]), one.option)
-
-
-class Queue:
-    """Points by the least values of an objective."""
-
-    def __init__(self, bounded: Sequence[Bounded], objective: Objective) -> None:
-        self._pool, self._next = Pool(bounded), 0
-        self._values = self._pool.column(lambda one: one.bound(objective))
-        self._order = np.argsort(self._values, kind="stable")
-
-    def __len__(self) -> int:
-        return len(self._order) - self._next
-
-    @property
-    def least(self) -> float:
-        """The value of the next point, at least."""
-        return float(self._values[self._order[self._next]])
-
-    def pop(self) -> Point:
-        """The next point."""
-        self._next += 1
-        return self._pool[self._order[self._next - 1]]
 
 
 @dataclass(kw_only=True)
@@ -119,23 +64,6 @@ class Derived:
     segments: dict[tuple[tuple[bool, str, str, bool], tuple[bool, ...]], tuple[DeviceSegment, ...]] = field(default_factory=dict)
     blocks: dict[tuple[tuple[str, ...], bool, str, str, bool], Blocks] = field(default_factory=dict)
     states: dict[tuple[tuple[str, ...], str, bool, bool, tuple[int, Flow] | StageLayout, bool], States] = field(default_factory=dict)
-
-
-class Piece(NamedTuple):
-    """Meshes with several devices along the same axes, with or without sequence parallelism; its number among all."""
-
-    number: int
-    meshes: tuple[Mesh, ...]
-    sp: bool
-
-
-class Found(NamedTuple):
-    """What the points of a piece come to: as the fields of a search are called."""
-
-    cut: dict[str, int]
-    pool: list[Bounded]
-    nearest: list[tuple[float, Point]]
-    unfit: list[Bounded]
 
 
 class Search:
@@ -291,15 +219,7 @@ class Search:
 
     def units(self) -> list[list[Piece]]:
         """All points in parts, the largest first; what is derived for one part is for no other."""
-        units: dict[tuple[tuple[str, ...], bool], list[Piece]] = {}
-        size: Counter[tuple[tuple[str, ...], bool]] = Counter()
-        for number, own in enumerate(self.space.classes(by_stages=not self.alike)):
-            axes = axes_of(own)
-            sps, *others = self.space.options_of(axes)
-            for place, sp in enumerate(sps):
-                units.setdefault((_inside(axes), sp), []).append(Piece(2 * number + place, own, sp))
-                size[_inside(axes), sp] += len(own) * prod(map(len, others))
-        return [units[unit] for unit, _ in size.most_common()]
+        return units_of(self.space, by_stages=not self.alike)
 
     def bounding(self, crew: Crew | None = None) -> Iterator[tuple[int, list[Bounded]]]:
         """The same step by step: how many points were looked at, and what of them is bounded. ``crew``: as of :meth:`run`."""
@@ -309,7 +229,7 @@ class Search:
             found |= each
             self.known.blocks |= derived.blocks
             self.known.states |= derived.states
-            points = sum(self._share(piece) for piece in units[place])
+            points = sum(share(piece, self.space) for piece in units[place])
             yield points, [one for own in each.values() for one in own.pool]
         for number in sorted(found):
             for rule, count in found[number].cut.items():
@@ -331,11 +251,6 @@ class Search:
             return found, Derived()
         blocks = {key: blocks for key, blocks in self.known.blocks.items() if key not in before}
         return found, Derived(blocks=blocks, states={key: states for key, states in self.known.states.items() if key not in before})
-
-    def _share(self, piece: Piece) -> int:
-        """Points of a piece."""
-        sps = self.space.options_of(axes_of(piece.meshes))[0]
-        return len(piece.meshes) * len(self.space.b) * self.space.options // len(sps)
 
     def _cut(self, rule: str, number: int) -> None:
         if number:
@@ -363,7 +278,7 @@ class Search:
         if not data:
             return
         sums = (m > 1) & (columns["pp"] == 1)  # gradients are added up by a loop of their own
-        alike = [taken(points, own) for own in (np.flatnonzero(~sums), np.flatnonzero(sums)) if len(own)]
+        alike = [Rows(taken(points, own), {}) for own in (np.flatnonzero(~sums), np.flatnonzero(sums)) if len(own)]
         for attention, recompute, fp8, same in product(attentions, space.recompute, space.fp8, alike):
             option = Option(data=data[0], sp=piece.sp, attention=attention, recompute=recompute, fp8=fp8, flow=flows[0])
             self._of_blocks(axes, option, same, data, flows)
@@ -379,9 +294,9 @@ class Search:
             return np.full(len(tp), float(size))
         return whole if self.task.padding else np.where(size % tp == 0, size, whole)
 
-    def _of_blocks(self, axes: tuple[str, ...], option: Option, points: Points, data: tuple[str, ...], flows: tuple[Flow, ...]) -> None:
+    def _of_blocks(self, axes: tuple[str, ...], option: Option, same: Rows, data: tuple[str, ...], flows: tuple[Flow, ...]) -> None:
         """Points of which axes and options but for data parallelism are the same."""
-        each = len(data) * len(flows)
+        each, points = len(data) * len(flows), same.points
         try:
             blocks = self.blocks_of(option, axes)
         except InputError as error:
@@ -397,8 +312,8 @@ class Search:
             return
         points = taken(points, kept)
         parts = blocks.amounts(points, GroupTimes(blocks.task, points))
-        for word, own in product(data, self._together(flows)):
-            self._of_states(axes, replace(option, data=word, flow=own[0]), blocks, points, parts, own)
+        for word, own in product(data, together_of(flows, alike=self.alike)):
+            self._of_states(axes, replace(option, data=word, flow=own[0]), blocks, same, kept, points, parts, own)
 
     def _counted(self, rules: Iterable[tuple[str, Array]], size: int, each: int = 1) -> Array:
         """The rows that no rule cuts; a row that several cut is counted for the first of them. ``each``: points of a row."""
@@ -408,16 +323,9 @@ class Search:
             left &= ~np.broadcast_to(breaks, (size,))
         return np.flatnonzero(left)
 
-    def _together(self, flows: tuple[Flow, ...]) -> list[tuple[Flow, ...]]:
-        """Those under which devices have the same parts of the model: which layers a device has, if they differ, depends on its runs."""
-        if not self.alike:
-            return [(flow,) for flow in flows]
-        layouts = [load(flow.schedule).layout for flow in flows]
-        return [tuple(flow for flow, own in zip(flows, layouts, strict=True) if own is layout) for layout in dict.fromkeys(layouts)]
-
     def _of_states(
-        self, axes: tuple[str, ...], option: Option, blocks: Blocks, points: Points, parts: Mapping[str, PartAmounts],
-        flows: tuple[Flow, ...],
+        self, axes: tuple[str, ...], option: Option, blocks: Blocks, same: Rows, kept: Array, points: Points,
+        parts: Mapping[str, PartAmounts], flows: tuple[Flow, ...],
     ) -> None:  # fmt: skip
         piped = "pp" in axes
         divided = [flow for flow in flows if not piped or not np.mod(self._layers, points.pp * flow.chunks).all()]
@@ -431,42 +339,47 @@ class Search:
             self._cut(f"refused: {error.diagnostics[0].message}", len(points) * len(divided))
             return
         kinds = stage_kinds(states, points)
-        groups = GroupTimes(states.task, points)
-        held = [states.amounts(kind.number, points, groups) for kind in kinds]
+        every, sends = same.amounts(states)
+        held, send = [taken(every[kind.number], kept) for kind in kinds], sends[kept]
         repeated = frozenset(part.name for part in blocks.segments if part.repeats)
         amounts = [stage_amounts(kind, parts, repeated) for kind in kinds]
-        send = message_seconds(states, states.task, points, groups)
         rooms = [float(self.task.room(communicators(axes, kind, parts, of_states))) for kind, of_states in zip(kinds, held, strict=True)]
+        rows = {flow: self._counted(misfits(flow, kinds, repeated, points) if piped else (), len(points)) for flow in divided}
+        bounded: dict[Flow, Bounds] = {}
+        for together in alike_flows(flow for flow in divided if len(rows[flow])):
+            sizes = [len(rows[flow]) for flow in together]
+            number = np.concatenate([rows[flow] for flow in together])
+            chunks: Array = np.repeat([float(flow.chunks) for flow in together], sizes)
+            own = bounds(
+                states.task, together[0], [taken(kind, number) for kind in kinds], [taken(of_kind, number) for of_kind in amounts],
+                [taken(of_kind, number) for of_kind in held], taken(points, number), send[number], rooms, piped=piped, alike=self.alike,
+                chunks=chunks if together[0].chunks > 1 else None,
+            )  # fmt: skip
+            ends = np.cumsum(sizes)
+            bounded |= {flow: taken(own, slice(end - size, end)) for flow, size, end in zip(together, sizes, ends, strict=True)}
         for flow in divided:
-            rows = self._counted(misfits(flow, kinds, repeated, points) if piped else (), len(points))
-            if len(rows):
-                self._of_flow(option, flow, kinds, amounts, held, points, send, rooms, rows, piped=piped)
+            if flow in bounded:
+                self._of_flow(replace(option, flow=flow), bounded[flow], points, rows[flow], piped=piped)
 
-    def _of_flow(
-        self, option: Option, flow: Flow, kinds: tuple[StageKind, ...], amounts: list[StageAmounts], held: list[StateAmounts],
-        points: Points, send: Array, rooms: list[float], rows: Array, *, piped: bool,
-    ) -> None:  # fmt: skip
-        own = bounds(self._tasks[option.fp8], flow, kinds, amounts, held, points, send, rooms, piped=piped, alike=self.alike)
-        fits = own.beyond[rows] <= ROUNDING * float(self.task.cluster.device.capacity)
+    def _of_flow(self, option: Option, own: Bounds, points: Points, rows: Array, *, piped: bool) -> None:
+        """``own``: of these ``rows`` of the points."""
+        fits = own.beyond <= ROUNDING * float(self.task.cluster.device.capacity)
         self._cut("does not fit", int(np.count_nonzero(~fits)))
-        chosen = replace(option, flow=flow)
-        for nearest in rows[np.argsort(own.beyond[rows], kind="stable")[:NEAREST]]:
+        for nearest in np.argsort(own.beyond, kind="stable")[:NEAREST]:
             if len(self.nearest) >= NEAREST and own.beyond[nearest] >= self.nearest[-1][0]:
                 break
-            insort(self.nearest, (float(own.beyond[nearest]), _point(points, nearest, chosen)), key=lambda n: n[0])
+            insort(self.nearest, (float(own.beyond[nearest]), point_of(points, rows[nearest], option)), key=lambda n: n[0])
             del self.nearest[NEAREST:]
-        if self.keeps_unfit and piped and flow.chunks == 1 and option.recompute == "none" and not fits.all():
-            beyond = rows[~fits]
-            self.unfit.append(Bounded(own.seconds[beyond], own.peak[beyond], beyond, points, chosen))
-        rows = rows[fits]
-        if len(rows):
-            self.pool.append(Bounded(own.seconds[rows], own.peak[rows], rows, points, chosen))
+        if self.keeps_unfit and piped and option.flow.chunks == 1 and option.recompute == "none" and not fits.all():
+            self.unfit.append(Bounded(own.seconds[~fits], own.peak[~fits], rows[~fits], points, option))
+        if fits.any():
+            self.pool.append(Bounded(own.seconds[fits], own.peak[fits], rows[fits], points, option))
 
     def blocks_of(self, option: Option, axes: tuple[str, ...]) -> Blocks:
         """The blocks of a model, on meshes with several devices along these axes. Raises InputError."""
-        key = (_inside(axes), *option.key)
+        key = (inside(axes), *option.key)
         if key not in self.known.blocks:
-            self.known.blocks[key] = Blocks(self._tasks[option.fp8], replace(option, data="ddp"), _inside(axes))
+            self.known.blocks[key] = Blocks(self._tasks[option.fp8], replace(option, data="ddp"), inside(axes))
         return self.known.blocks[key]
 
     def states_of(self, axes: tuple[str, ...], option: Option, blocks: Blocks, stages: int, *, sums: bool) -> States:
@@ -479,13 +392,3 @@ class Search:
             text = strategy_text(None, of_any, axes, accumulate=sums)
             self.known.states[key] = States(blocks.task, text, blocks, stages if several else None)
         return self.known.states[key]
-
-
-def _inside(axes: Sequence[str]) -> tuple[str, ...]:
-    """Those that blocks know of: they are the same for all samples, and in every stage."""
-    return tuple(axis for axis in axes if axis in ("tp", "cp", "ep"))
-
-
-def _point(points: Points, row: int, option: Option) -> Point:
-    mesh = Mesh(**{axis: int(getattr(points, axis)[row]) for axis in AXES})
-    return Point(mesh=mesh, option=option, b=int(points.b[row]), m=int(points.m[row]))

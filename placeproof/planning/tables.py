@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from math import prod
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -30,8 +30,11 @@ from placeproof.semantics.blocks.plan import HEADS
 from placeproof.semantics.linked import Linked, link
 from placeproof.strategies import parse_strategy
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 #: A table whose fields are arrays with a row for each point.
-T = TypeVar("T", bound="Points | PartAmounts | StateAmounts")
+T = TypeVar("T", bound="DataclassInstance")
 
 _PASSES = ("forward", "again", "inputs", "weights")
 
@@ -78,11 +81,13 @@ class Points:
 
 
 def taken(table: T, rows: Array) -> T:
-    """Some rows of all of a table's arrays, of those in tuples, too."""
+    """Some rows of all of a table's arrays, of those in tuples and by name, too."""
 
     def of(value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(of, value))
+        if isinstance(value, dict):
+            return {name: of(each) for name, each in value.items()}
         return value[rows] if isinstance(value, np.ndarray) and value.ndim else value
 
     return type(table)(**{f.name: of(getattr(table, f.name)) for f in fields(table)})

@@ -29,7 +29,8 @@ from placeproof.models import turns
 from placeproof.planning.exact import Placed, Plan, room, worked_out
 from placeproof.planning.objective import OBJECTIVES
 from placeproof.planning.partition import Bound, Pipeline, Share, assigned
-from placeproof.planning.search import Queue, Search
+from placeproof.planning.pool import Queue
+from placeproof.planning.search import Search
 from placeproof.planning.space import Point
 from placeproof.planning.task import Task
 from placeproof.schedules import StageLayout, Times, is_own, load

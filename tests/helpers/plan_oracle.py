@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
 from math import prod
@@ -209,33 +209,17 @@ class Watched(Search):
         self.bounded: dict[Key, Bounded] = {}
         self.repeated: list[Key] = []
 
-    def _of_flow(self, option: Option, flow: Any, *rest: Any, piped: bool) -> None:
-        import placeproof.planning.search as module
-
-        kinds, amounts, held, table, send, rooms, rows = rest
-        own = module.bounds(
-            replace(self.task, fp8=option.fp8),
-            flow,
-            kinds,
-            amounts,
-            held,
-            table,
-            send,
-            rooms,
-            piped=piped,
-            alike=len([1 for s in self.task.model.segments if str(s.times) != "1"]) < 2,
-        )
-        chosen = replace(option, flow=flow)
-        for row in rows:
+    def _of_flow(self, option: Option, own: Any, table: Any, rows: Any, *, piped: bool) -> None:
+        for place, row in enumerate(rows):
             mesh = Mesh(**{axis: int(getattr(table, axis)[row]) for axis in ("tp", "cp", "ep", "dp", "dp_shard", "dp_replicate", "pp")})
-            key = key_of(mesh, chosen, int(table.b[row]), self.task.batch)
+            key = key_of(mesh, option, int(table.b[row]), self.task.batch)
             assert isinstance(key, Key)
             assert key.m == table.m[row]
             if key in self.bounded:
                 self.repeated.append(key)
-            word = flow.schedule if mesh.pp > 1 else "no pipeline"
-            self.bounded[key] = Bounded(float(own.seconds[row]), float(own.beyond[row]), float(own.peak[row]), word)
-        super()._of_flow(option, flow, *rest, piped=piped)
+            word = option.flow.schedule if mesh.pp > 1 else "no pipeline"
+            self.bounded[key] = Bounded(float(own.seconds[place]), float(own.beyond[place]), float(own.peak[place]), word)
+        super()._of_flow(option, own, table, rows, piped=piped)
 
 
 @dataclass

@@ -25,7 +25,8 @@ from placeproof.planning.choices import Pins, space_of
 from placeproof.planning.crew import Running
 from placeproof.planning.frontier import frontier
 from placeproof.planning.objective import OBJECTIVES
-from placeproof.planning.search import Queue, Search
+from placeproof.planning.pool import Queue
+from placeproof.planning.search import Search
 from placeproof.planning.tables import _distinct
 from placeproof.report.plan import HEIGHT, WIDTH, plot
 from placeproof.runs import timed_on
@@ -267,7 +268,7 @@ def test_the_vocabulary_is_padded_as_derivations_pad_it() -> None:
         found = placeproof.plan("gpt", "dgx-h100", 3, batch=3, only=["tp=1,3"], vocab_padding=padding, count=1, reserve="1GB", **sizes)
         search = Search(found.task, found.space)
         padded = [1000, 1000, 1152] if padding is None else [1000] * 3 if padding == 0 else [1024, 1024, 1152]
-        assert list(search._vocabulary(np.array([1, 2, 3]))) == padded
+        assert list(search.vocabulary(np.array([1, 2, 3]))) == padded
 
 
 def test_bounds_without_a_pipeline_are_exact() -> None:
