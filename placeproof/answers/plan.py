@@ -22,7 +22,6 @@ from placeproof.implementations import find as find_implementation
 from placeproof.planning import certificate as certificates
 from placeproof.planning.choices import Pins, space_of
 from placeproof.planning.crew import ALONE, Crew, Running
-from placeproof.planning.exact import Plan
 from placeproof.planning.frontier import Frontier, frontier
 from placeproof.planning.objective import OBJECTIVES
 from placeproof.planning.reasons import beside, reasons, require_strategy
@@ -47,11 +46,6 @@ class Planned(Answer, documents.Found):
     """The best plans of a grid, in order, and what became of its other points. ``count``: how many plans were asked for."""
 
     count: int
-
-    @property
-    def plans(self) -> Sequence[Plan]:
-        """The best ones."""
-        return self.outcome.plans
 
     @property
     def document(self) -> Document:

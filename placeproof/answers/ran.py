@@ -21,7 +21,7 @@ from placeproof.planning.ran import Ran, carried, lacking
 from placeproof.planning.search import Derived
 from placeproof.planning.task import Task
 from placeproof.report import ran as documents
-from placeproof.report.plan import fits
+from placeproof.report.placed import fits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,8 +8,6 @@ from fractions import Fraction
 from math import log
 from typing import Any
 
-from placeproof.core.stages import stages_text
-from placeproof.cost.model.process import process_memory
 from placeproof.cost.model.time import OVERLAP
 from placeproof.planning.exact import Placed, Plan
 from placeproof.planning.frontier import Frontier
@@ -19,7 +17,9 @@ from placeproof.planning.search import Outcome
 from placeproof.planning.space import AXES, SHARING, Space
 from placeproof.planning.task import Task
 from placeproof.planning.uneven import Uneven
+from placeproof.report import stages
 from placeproof.report.document import Code, Document, Lines, Notes, Section, Table, section
+from placeproof.report.placed import FITS, fits, in_words, placed_data, plan_data, shares, speed
 from placeproof.report.units import giga, percent, seconds_text
 from placeproof.runs import KnownTimes, RunSet, timed_on
 
@@ -28,8 +28,6 @@ SCHEMA = "placeproof.plan/1"
 ALIKE = Fraction(2, 100)
 #: Of a plan whose proof was interrupted.
 UNASKED = "not proved yet"
-#: Whether a plan fits, as it is told.
-FITS = {True: "yes", False: "no", None: "?"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +44,11 @@ class Found:
     besides: Sequence[Beside] = ()
     frontier: Frontier | None = None
     uneven: Sequence[Uneven] = ()
+
+    @property
+    def plans(self) -> Sequence[Plan]:
+        """The best ones."""
+        return self.outcome.plans
 
 
 def document(found: Found) -> Document:
@@ -83,7 +86,7 @@ def _sections(found: Found) -> Iterator[Section]:
         yield _table(f"nothing beats these {len(plans)} in both time and memory", task, plans, OBJECTIVES["time"])
         yield section("their steps in seconds, and the tensors of their fullest devices in GB", Code([*plot(plans)]))
         yield _strategies(plans, verdicts)
-    yield from _uneven(found)
+    yield from stages.sections(found)
     for one in found.besides:
         yield _beside(found, one)
     yield _grid(found.space, outcome)
@@ -105,16 +108,6 @@ def _least(outcome: Outcome) -> Iterator[str]:
     else:
         yield f"the least that a device needs for tensors is {giga(plan.peak)} GB, and there are {giga(plan.room)} GB for them:"
         yield in_words(plan)
-
-
-def in_words(plan: Placed) -> str:
-    """All that was chosen."""
-    return f"{plan.expression}, {numbers_of(plan)}"
-
-
-def numbers_of(plan: Placed) -> str:
-    """What was chosen besides the strategy."""
-    return f"b = {plan.b}, m = {plan.m}, recompute {plan.recompute}" + (", fp8" if plan.fp8 else "")
 
 
 def _instead(reason: Reason) -> str:
@@ -154,12 +147,8 @@ def _beside(found: Found, one: Beside) -> Section:
 def _best(task: Task, plan: Plan, verdicts: Mapping[str, str]) -> Iterator[str]:
     point = plan.point
     yield f"{plan.expression}, b = {plan.b}, m = {plan.m}, recompute {plan.recompute}: {verdicts.get(point.structure, UNASKED)}"
-    speed = f"{float(_speed(task, plan)):,.0f} tokens a second and device, " if task.model.sizes.get("s") else ""
-    yield f"{speed}MFU {percent(plan.step.utilisation[0])}; tensors take {giga(plan.peak)} of {giga(plan.room)} GB"
-
-
-def _speed(task: Task, plan: Placed) -> Fraction:
-    return task.batch * task.model.sizes["s"] / plan.seconds / plan.devices
+    tokens = f"{float(speed(task, plan)):,.0f} tokens a second and device, " if task.model.sizes.get("s") else ""
+    yield f"{tokens}MFU {percent(plan.step.utilisation[0])}; tensors take {giga(plan.peak)} of {giga(plan.room)} GB"
 
 
 def _table(title: str, task: Task, plans: Sequence[Plan], objective: Objective) -> Section:
@@ -234,12 +223,6 @@ def _place(value: float, values: Sequence[float], cells: int) -> int:
     return round((value - least) / (most - least) * cells) if most > least else 0
 
 
-def fits(plan: Placed) -> bool | None:
-    """Whether a plan's fullest device holds it, by the ranges of what else is there; None where these cannot tell."""
-    every = [process_memory(plan.step, cost).fits for cost in plan.step.d.costs]
-    return False if False in every else None if None in every else True
-
-
 def _strategies(plans: Sequence[Plan], verdicts: Mapping[str, str]) -> Section:
     rows = [(str(number), verdicts.get(plan.point.structure, UNASKED), plan.expression) for number, plan in enumerate(plans, 1)]
     return section("strategies", Table(rows, ("", "verdict", "strategy"), (0,)))
@@ -252,70 +235,6 @@ def _times(outcome: Outcome) -> Section:
     rows = [(str(number), *(f"{float(100 * each[name]):.1f}" for name in shown)) for number, each in enumerate(every, 1)]
     title = "what the time is, in % of a step: of its slowest stage"
     return section(title, Table(rows, ("", *shown), range(len(shown) + 1)))
-
-
-def _uneven(found: Found) -> Iterator[Section]:
-    """The best layers of stages: a row for each plan that these make faster, and why there is none for others."""
-    better = sorted(((one, one.best) for one in found.uneven if one.best is not None), key=lambda each: each[1].seconds)
-    others: dict[str, list[str]] = {}
-    for one in found.uneven:
-        if why := one.because or ("" if one.best is not None else _not_better(one)):
-            others.setdefault(why, []).append(str(_number(found, one) or in_words(one.of)))
-    notes = [f"{', '.join(names)}: {why}" for why, names in others.items()]
-    if better:
-        rows: list[tuple[str, ...]] = [(str(number), *_row(found, *each)) for number, each in enumerate(better, 1)]
-        told = [
-            f"stages, recompute: the best of all ways to share out {sum(layers_of(better[0][1]))} layers over the stages of a plan; of that"
-            " plan, not of the grid",
-            "less: than that plan with as many layers in each stage, where it fits",
-        ]
-        head: tuple[str, ...] = ("", "plan", "step", "less", "gap", "GB", "fits", "stages", "recompute")
-        if all(one.optimal for one, _ in better):
-            rows, head = [(*row[:4], *row[5:]) for row in rows], (*head[:4], *head[5:])
-        else:
-            told.append("gap: how much less another way could take at most, where not all could be ruled out")
-        numbers = [i for i, name in enumerate(head) if name not in ("fits", "stages", "recompute")]
-        yield section("layers shared out over stages", Table(rows, head, numbers), Notes([*told, *notes]))
-        texts = [(str(n), found.verdicts[one.of.point.structure], in_words(best)) for n, (one, best) in enumerate(better, 1)]
-        yield section("strategies of these", Table(texts, ("", "verdict", "strategy"), (0,)))
-    elif notes:
-        yield section("layers shared out over stages: nothing is better", Notes(notes))
-
-
-def _number(found: Found, one: Uneven) -> int | None:
-    """Of a plan in the list."""
-    return next((number for number, plan in enumerate(found.outcome.plans, 1) if plan is one.of), None)
-
-
-def _row(found: Found, one: Uneven, best: Placed) -> tuple[str, ...]:
-    return (
-        str(_number(found, one) or ""),
-        seconds_text(best.seconds),
-        percent(1 - best.seconds / one.of.seconds) if one.of.fits else "",
-        "" if one.optimal or one.least is None else percent(1 - one.least / best.seconds),
-        giga(best.most),
-        FITS[fits(best)],
-        stages_text(layers_of(best)),
-        best.recompute,
-    )
-
-
-def _not_better(one: Uneven) -> str:
-    if one.least is None:
-        return "no way to share out its layers fits"
-    if one.optimal:
-        return "no way to share out its layers is better"
-    return f"no better way to share out its layers was found, and none takes less than {seconds_text(one.least)}"
-
-
-def layers_of(plan: Placed) -> tuple[int, ...]:
-    """Layers of each stage."""
-    return tuple(int(sum(n for part, n in cost.stage.held if part.repeats)) for cost in plan.step.d.costs)
-
-
-def shares(plan: Placed) -> dict[str, Fraction]:
-    """What a step's time is, as shares."""
-    return {name: n / plan.seconds for name, n in terms(plan).items()}
 
 
 def _grid(space: Space, outcome: Outcome) -> Section:
@@ -401,29 +320,16 @@ def _data(found: Found) -> dict[str, Any]:
             }
             for of, known in _known_times(task)
         ],
-        "least": None if outcome.plans or outcome.least is None else _plan(task, outcome.least, verdicts),
+        "least": None if outcome.plans or outcome.least is None else plan_data(task, outcome.least, verdicts),
         "reasons": [
-            {"reason": one.of, "devices": one.devices, "plan": None if one.plan is None else _placed(task, one.plan)}
+            {"reason": one.of, "devices": one.devices, "plan": None if one.plan is None else placed_data(task, one.plan)}
             for one in found.reasons
         ],
         "besides": [
-            {"strategy": one.strategy, "because": list(one.because), "plan": None if one.plan is None else _placed(task, one.plan)}
+            {"strategy": one.strategy, "because": list(one.because), "plan": None if one.plan is None else placed_data(task, one.plan)}
             for one in found.besides
         ],
-        "uneven": [_data_of_uneven(found, one) for one in found.uneven],
-    }
-
-
-def _data_of_uneven(found: Found, one: Uneven) -> dict[str, Any]:
-    best = one.best
-    return {
-        "plan": _number(found, one),
-        "of": _plan(found.task, one.of, found.verdicts),
-        "because": one.because or None,
-        "best": None if best is None else {**_placed(found.task, best), "stages": layers_of(best)},
-        "least": one.least,
-        "optimal": one.optimal if not one.because else None,
-        "tried": one.tried,
+        "uneven": [stages.data(found, one) for one in found.uneven],
     }
 
 
@@ -433,28 +339,4 @@ def _frontier(task: Task, front: Frontier, verdicts: Mapping[str, str]) -> dict[
 
 
 def _listed(task: Task, plans: Sequence[Plan], objective: Objective, verdicts: Mapping[str, str]) -> list[dict[str, Any]]:
-    return [{**_plan(task, plan, verdicts), "equal": equal} for plan, equal in zip(plans, _alike(plans, objective), strict=True)]
-
-
-def _plan(task: Task, plan: Plan, verdicts: Mapping[str, str]) -> dict[str, Any]:
-    degrees = {axis: getattr(plan.point.mesh, axis) for axis in AXES}
-    return {**_placed(task, plan), "verdict": verdicts.get(plan.point.structure), "degrees": degrees}
-
-
-def _placed(task: Task, plan: Placed) -> dict[str, Any]:
-    return {
-        "strategy": plan.expression,
-        "devices": plan.devices,
-        "b": plan.b,
-        "m": plan.m,
-        "recompute": plan.recompute,
-        "fp8": plan.fp8,
-        "seconds": plan.seconds,
-        "tokens": _speed(task, plan) if task.model.sizes.get("s") else None,
-        "mfu": plan.step.utilisation[0],
-        "peak": plan.peak,
-        "room": plan.room,
-        "most": plan.most,
-        "fits": fits(plan),
-        "time": shares(plan),
-    }
+    return [{**plan_data(task, plan, verdicts), "equal": equal} for plan, equal in zip(plans, _alike(plans, objective), strict=True)]

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from fractions import Fraction
 from functools import cache
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,11 @@ from placeproof.planning import uneven as module
 from placeproof.planning.exact import Placed, Plan, worked_out
 from placeproof.planning.space import AGAIN, Flow, Mesh, Option, Point
 from placeproof.planning.task import Task
-from placeproof.planning.uneven import uneven, unmoved
+from placeproof.planning.uneven import Uneven, uneven, unmoved
+from placeproof.report.document import Document
+from placeproof.report.renderers import text
+from placeproof.report.stages import sections
+from placeproof.report.units import seconds_text
 
 LAYERS = 3
 
@@ -141,3 +146,27 @@ def test_plans_are_left_as_they_are_for_a_reason(mesh: Mesh, flow: str, says: st
     option = replace(POINT.option, flow=Flow(schedule=schedule, chunks=int(chunks or 1)))
     said = unmoved(replace(POINT, mesh=mesh, option=option))
     assert says in said if says else said == ""
+
+
+def told(*every: Uneven) -> str:
+    """What is told of some plans."""
+    found = SimpleNamespace(task=task(), plans=[every[0].of], verdicts={POINT.structure: "proved"}, uneven=every)
+    return text(Document(name="", sections=lambda: sections(found), data=dict))
+
+
+def test_what_was_not_ruled_out_is_told() -> None:
+    """A gap, where some way may be better; and for which reason there is none that is better."""
+    _, plan = asked(rooms()[2])
+    best = Uneven(of=plan, best=plan, least=plan.seconds)
+    assert not Uneven(of=plan, best=plan, least=plan.seconds * Fraction(9, 10)).optimal
+    assert "  1     1  " in told(best)
+    assert "gap" not in told(best)
+    assert "10 %" in told(Uneven(of=plan, best=plan, least=plan.seconds * Fraction(9, 10)))
+    for one, says in (
+        (Uneven(of=plan), "1: no way to share out its layers fits"),
+        (Uneven(of=plan, least=plan.seconds), "1: no way to share out its layers is better"),
+        (Uneven(of=plan, least=plan.seconds / 2), f"and none takes less than {seconds_text(plan.seconds / 2)}"),
+        (Uneven(of=plan, because="no pipeline"), "1: no pipeline"),
+    ):
+        assert says in told(one)
+        assert "nothing is better" in told(one)

@@ -19,6 +19,7 @@ from placeproof.answers.engines import TRIES, Dask, Processes
 from placeproof.cli import plan as plans
 from placeproof.cli.main import run
 from placeproof.core import files
+from placeproof.report.sweep import answer_text, best
 
 SWEEP = """
 cluster = "dgx-h100"
@@ -353,3 +354,18 @@ def test_a_scheduler_that_does_not_answer_is_an_error(monkeypatch: pytest.Monkey
         assert 'pip install "placeproof[sweep]"' in told
     else:
         assert "no scheduler of Dask answers at `tcp://127.0.0.1:9`" in told
+
+
+def test_the_best_of_an_answer_may_have_other_layers_of_stages() -> None:
+    plan = {"seconds": "1/2", "stages": [3, 2], "strategy": "pp(2)", "b": 1, "m": 2, "recompute": "full:1,0"}
+    shared = {"best": plan, "of": {"verdict": "proved"}}
+    for listed, uneven, seconds in (
+        ([{"seconds": "1"}], [shared, {"best": None}], "1/2"),
+        ([{"seconds": "1/3"}], [shared], "1/3"),
+        ([], [shared], "1/2"),
+        ([], [{"best": None}], None),
+    ):
+        found = best({"plan": {"plans": listed, "uneven": uneven}})
+        assert (None if found is None else found["seconds"]) == seconds
+    row = {"failure": None, "plan": {"plans": [], "uneven": [shared]}}
+    assert answer_text(row) == "pp(2), b = 1, m = 2, stages 3,2, recompute full:1,0"
