@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,6 +65,7 @@ def _plan(file: str, document: dict[str, Any]) -> int:
     """Check what a plan's certificate holds, and that it is what this version derives of its question."""
     from placeproof.cli.plan import differences
     from placeproof.core.diagnostics import InputError
+    from placeproof.report.units import seconds_text
     from placeproof.verify import BROKEN, Plan, RejectedPlanError
 
     try:
@@ -77,8 +79,10 @@ def _plan(file: str, document: dict[str, Any]) -> int:
     if wrong:
         typer.echo("\n".join([f"{file}: rejected", *wrong]))
         return 1
-    listed = sum(row["because"] == "listed" for row in document["derived"])
-    what = f"none is faster than the {listed} plans of the list" if listed == document["count"] else f"{listed} fit, and are the list"
+    listed = sorted(Fraction(row["seconds"]) for row in document["derived"] if row["because"] == "listed")
+    times = " to ".join(dict.fromkeys(seconds_text(seconds) for seconds in (*listed[:1], *listed[-1:])))
+    of = f"{len(listed)} {'plan' if len(listed) == 1 else 'plans'} of {times}" if listed else "none fits"
+    what = (f"{of}, and no other is faster" if len(listed) == document["count"] else f"{of}, and no other fits") if listed else of
     rows = [f"  {number:>15,}  {_REASONS[reason]}" for reason, number in counts.most_common()]
     typer.echo("\n".join([f"{file}: holds", f"{sum(counts.values()):,} points: {what}", "", *rows, "", _ABOUT_PLANS]))
     return 0

@@ -7,13 +7,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from . import SCHEMA_OF_MODEL, RejectedError, left_open, left_open_of_model, verify, verify_model
+from . import SCHEMA_OF_MODEL, SCHEMA_OF_PLAN, RejectedError, left_open, left_open_of_model, plan, verify, verify_model
 
 
 def main(path: str) -> int:
     """Look at one file; 0 if it holds."""
     document = json.loads(Path(path).read_text(encoding="utf-8"))
-    of_model = isinstance(document, dict) and document.get("schema") == SCHEMA_OF_MODEL
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema == SCHEMA_OF_PLAN:
+        return plan.main(path)
+    of_model = schema == SCHEMA_OF_MODEL
     try:
         used = verify_model(document) if of_model else {"": verify(document)}
     except RejectedError as rejected:
