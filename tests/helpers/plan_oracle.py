@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from plan_certificates import certificate_of, wrong
 
 from placeproof.answers.models import Clock, ModelRun, derived, timed
+from placeproof.answers.plan import question
 from placeproof.clusters import Cluster
 from placeproof.core.diagnostics import InputError
 from placeproof.cost.model import ModelDerivation
@@ -24,7 +25,7 @@ from placeproof.cost.model.process import ProcessMemory, process_memory
 from placeproof.cost.model.time import Overlap, StepTime
 from placeproof.cost.values import read_numbers
 from placeproof.implementations import BlockImplementation
-from placeproof.models import Model, substituted
+from placeproof.models import Model
 from placeproof.planning.frontier import Frontier, frontier
 from placeproof.planning.objective import OBJECTIVES
 from placeproof.planning.search import Outcome, Plan, Search
@@ -85,19 +86,14 @@ class Instance:
     @property
     def task(self) -> Task:
         """For the search."""
-        values = {name: n for name, n in read_numbers(self.settings, self.precision).values.items() if name != "eta"}
-        return Task(
-            model=self.model if self.run_by is None else substituted(self.model, self.run_by.runs),
-            cluster=self.cluster,
-            devices=self.devices,
-            batch=self.batch,
-            values=values if self.eta is None else values | {"eta": self.eta},
-            overlap=self.overlap,
-            reserve=self.reserve,
-            run_by=self.run_by,
-            fp8=self.fp8,
-            padding=self.padding,
-        )
+        numbers = read_numbers(self.settings, self.precision)
+        run = ModelRun(fp8=self.fp8, padding=self.padding, run_by=self.run_by)
+        return question(self.model, run, numbers, self.clock, self.devices, batch=self.batch)
+
+    @property
+    def clock(self) -> Clock:
+        """What times are told with."""
+        return Clock(cluster=self.cluster, eta=self.eta, overlap=self.overlap, reserve=self.reserve)
 
 
 def alone(asked: Instance, key: Key, known: dict[tuple[str, str, bool], ModelDerivation]) -> Alone:
@@ -108,8 +104,7 @@ def alone(asked: Instance, key: Key, known: dict[tuple[str, str, bool], ModelDer
     try:
         if shape not in known:
             known[shape], _ = derived(asked.model, parse_strategy(key.strategy), run, numbers)
-        clock = Clock(cluster=asked.cluster, eta=asked.eta, overlap=asked.overlap, reserve=asked.reserve)
-        _, step = timed(known[shape], numbers, clock)
+        _, step = timed(known[shape], numbers, asked.clock)
     except InputError as error:
         return Alone(refused=error.diagnostics[0].message)
     assert step is not None
