@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 
 from plan_answers import told, why_nothing_fits
 from plan_instances import MORE, SOME, instance, pinned
+from plan_lines import differences, listed
 from plan_oracle import Compared, held_against, tried
 
 #: One in so many grids has pins that are left out one by one, which is many grids.
@@ -48,6 +49,8 @@ def one(seed: int) -> Compared:
     own.why += told(asked, truth)
     if seed % REASONS == 0:
         own.why += why_nothing_fits(*pinned(seed))[0]
+        alike, plans, wrong = listed(seed)
+        own.why += wrong + differences(alike, plans)
     return own
 
 

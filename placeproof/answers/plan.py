@@ -140,10 +140,10 @@ def question(
     with problems.collecting():
         model = model.resized({name: int(numbers.values[name]) for name in names})
     length = model.sizes.get("s")
-    if (batch is None) == (tokens is None) or (tokens is not None and length is None):
+    if (batch is None) == (tokens is None) or (tokens is not None and "s" not in model.symbols()):
         problems.add("PP104", "say how much a step trains on, once", help="`--global-batch 1024` in sequences, or `--tokens 4M`")
-    elif tokens is not None:
-        batch, rest = divmod(tokens, length or 1)
+    elif tokens is not None and length is not None:
+        batch, rest = divmod(tokens, length)
         if rest or not batch:
             help = f"a multiple of {length:,}, or `--set s=4096`"
             problems.add("PP202", f"{tokens:,} tokens are no whole number of sequences of {length:,}", help=help)
@@ -162,7 +162,7 @@ def question(
     if joined is not None and counts and counts[-1] > joined:
         problems.add("PP202", f"{clock.cluster.name} joins {joined} devices, and {counts[-1]} are asked for", help=f"at most {joined}")
     open_ = {str(s) for n in model.symbols().values() if not isinstance(n, int) for s in n.free_symbols}
-    for name in sorted(open_ - {"b"}):
+    for name in sorted(open_ - {"b"} - names):
         problems.add("PP203", f"`{name}` of {model.name} is not set ({info(name).meaning})", help=how_to_set(name))
     problems.raise_if_any()
     assert batch is not None

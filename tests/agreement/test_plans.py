@@ -12,6 +12,7 @@ import plan_answers
 import pytest
 from plan_answers import MEMORY, told, why_nothing_fits
 from plan_instances import FOLDED, all_meshes, instance, pinned
+from plan_lines import differences, listed
 from plan_oracle import Alone, Instance, Key, held_against, tried
 
 from placeproof.planning import frontier as frontiers
@@ -27,6 +28,8 @@ SEEDS = (0, 2, 23)
 SMALL = 2
 #: A grid of one device on which nothing fits, because of a pin, too.
 PINNED = 43
+#: A question that has plans: products in fp8, bytes that are kept free, and several schedules.
+LISTED = 4
 
 
 @cache
@@ -45,6 +48,14 @@ def test_a_search_finds_what_trying_all_finds(seed: int) -> None:
 def test_a_strategy_that_could_be_better_than_what_is_told_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_answers, "beside", lambda task, space, text: beside(task, replace(space, recompute=("full",)), text))
     assert told(instance(SMALL), truth(SMALL)[0])
+
+
+def test_a_plan_that_is_listed_is_what_derive_and_prove_say_of_its_line() -> None:
+    alike, plans, wrong = listed(LISTED)
+    assert plans
+    assert wrong == differences(alike, plans) == []
+    for other in ({"seconds": plans[0]["seconds"] / 2}, {"most": plans[0]["most"] + 1}, {"strategy": "tp(2)"}):
+        assert differences(alike, [plans[0] | other], proofs=0)
 
 
 def test_reasons_are_those_that_trying_all_gives() -> None:

@@ -199,6 +199,19 @@ def test_wrong_questions(arguments: list[str], says: str, capsys: pytest.Capture
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("sizes", "codes"),
+    [
+        ({"h": 64, "a": 6, "L": 2, "V": 1000, "s": 128}, ["PP205"]),  # h/a is no whole number, and all are set
+        ({"h": 64, "a": 4, "L": 2, "V": 1000}, ["PP203"]),  # how many sequences these tokens are is open with s
+    ],
+)
+def test_sizes_are_complained_about_once(sizes: dict[str, int], codes: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [part for name, n in sizes.items() for part in ("--set", f"{name}={n}")]
+    assert run(["plan", "--model", "gpt", "--cluster", "dgx-h100", "--devices", "2", "--tokens", "4096", *arguments]) == 2
+    assert re.findall(r"error\[(\w+)\]", capsys.readouterr().err) == codes
+
+
 def test_tokens_stand_for_sequences(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [
         "plan",
