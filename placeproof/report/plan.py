@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import log
@@ -151,24 +151,32 @@ def _best(task: Task, plan: Plan, verdicts: Mapping[str, str]) -> Iterator[str]:
     yield f"{tokens}MFU {percent(plan.step.utilisation[0])}; tensors take {giga(plan.peak)} of {giga(plan.room)} GB"
 
 
+#: What is chosen besides degrees and sizes -> what a plan has of it; empty where it has no such choice. What all plans have alike is left out.
+_CHOICES: Mapping[str, Callable[[Plan], str]] = {
+    "data": lambda plan: plan.point.option.data if any(getattr(plan.point.mesh, axis) > 1 for axis in SHARING) else "",
+    "recompute": lambda plan: plan.recompute,
+    "fp8": lambda plan: "yes" if plan.fp8 else "no",
+    "schedule": lambda plan: plan.point.option.flow.text if plan.point.mesh.pp > 1 else "",
+    "attention": lambda plan: plan.point.option.attention if plan.point.mesh.cp > 1 else "",
+    "sp": lambda plan: ("yes" if plan.point.option.sp else "no") if plan.point.mesh.tp > 1 else "",
+}
+
+
 def _table(title: str, task: Task, plans: Sequence[Plan], objective: Objective) -> Section:
     """Plans in the order of an objective."""
     axes = [axis for axis in AXES if any(getattr(plan.point.mesh, axis) > 1 for plan in plans)]
     alike = _alike(plans, objective)
-    several = len({plan.fp8 for plan in plans}) > 1
+    choices = {name: told for name, of in _CHOICES.items() if len({*(told := [of(plan) for plan in plans])} - {""}) > 1}
     rows = []
     for number, plan in enumerate(plans, 1):
-        point, option = plan.point, plan.point.option
         rows.append(
             (
                 str(number),
                 *([str(plan.devices)] if task.fewer else []),
-                option.data if any(getattr(point.mesh, axis) > 1 for axis in SHARING) else "",
-                *(str(getattr(point.mesh, axis)) for axis in axes),
-                str(point.b),
-                str(point.m),
-                option.recompute,
-                *([{True: "yes", False: "no"}[plan.fp8]] if several else []),
+                *(str(getattr(plan.point.mesh, axis)) for axis in axes),
+                str(plan.b),
+                str(plan.m),
+                *(told[number - 1] for told in choices.values()),
                 seconds_text(plan.seconds),
                 "" if number == 1 else "equal" if alike[number - 1] else percent(objective.value(plan) / objective.value(plans[0]) - 1),
                 f"{float(100 * plan.step.utilisation[0]):.1f}",
@@ -176,15 +184,14 @@ def _table(title: str, task: Task, plans: Sequence[Plan], objective: Objective) 
                 FITS[fits(plan)],
             )
         )
-    more = ["fp8"] if several else []
-    head = ("", *(["devices"] if task.fewer else []), "data", *axes, "b", "m", "recompute", *more, "step", "more", "MFU %", "GB", "fits")
+    head = ("", *(["devices"] if task.fewer else []), *axes, "b", "m", *choices, "step", "more", "MFU %", "GB", "fits")
     notes = [f"GB: tensors of the fullest device; there are {giga(plans[0].room)} GB for them"]
     if task.reserve is None and task.cluster.device.architecture:
         notes[0] += " beside libraries and what allocators usually reserve"
         notes.append("fits: yes, also with all that was ever seen reserved; ?: with what is usual")
     if sum(alike) > 1:
         notes.append(f"equal: within {percent(ALIKE)} of the first one, which no model of time tells apart")
-    numbers = [i for i, name in enumerate(head) if name not in ("data", "recompute", "fp8", "fits")]
+    numbers = [i for i, name in enumerate(head) if name not in (*_CHOICES, "fits")]
     return section(title, Table(rows, head, numbers), Notes(notes))
 
 
