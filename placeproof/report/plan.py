@@ -151,7 +151,7 @@ def _best(task: Task, plan: Plan, verdicts: Mapping[str, str]) -> Iterator[str]:
     yield f"{tokens}MFU {percent(plan.step.utilisation[0])}; tensors take {giga(plan.peak)} of {giga(plan.room)} GB"
 
 
-#: What is chosen besides degrees and sizes -> what a plan has of it; empty where it has no such choice. What all plans have alike is left out.
+#: What is chosen besides degrees and sizes -> what a plan has of it, empty where that is nothing. What all have alike is not shown.
 _CHOICES: Mapping[str, Callable[[Plan], str]] = {
     "data": lambda plan: plan.point.option.data if any(getattr(plan.point.mesh, axis) > 1 for axis in SHARING) else "",
     "recompute": lambda plan: plan.recompute,
