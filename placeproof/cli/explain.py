@@ -24,8 +24,8 @@ def _code(name: str) -> list[str] | None:
 def _strategy(name: str) -> list[str] | None:
     from placeproof.strategies import read_file, template
 
-    if name.endswith(".toml") and _has_order(name):
-        return _schedule(name)
+    if name.endswith(".toml") and (other := _kind_of_file(name)) is not None:
+        return other(name)
     strategy = read_file(Path(name)) if name.endswith(".toml") else template(name)
     if strategy is None:
         return None
@@ -203,12 +203,14 @@ def _model(name: str) -> list[str] | None:
     return list(described.family(family(name), load(name))) if name in families() else None
 
 
-def _has_order(name: str) -> bool:
-    """Whether a file of TOML is that of a schedule, which has a table that no strategy has."""
+def _kind_of_file(name: str) -> Callable[[str], list[str] | None] | None:
+    """What explains a file of TOML that is no strategy's: it has a table that no strategy has."""
     from placeproof.core.files import read_text
 
     text = read_text(name, code="PP110", help="give the path of a readable file")
-    return any(line.strip() in ("[order]", "[order.search]") for line in text.splitlines())
+    tables = {line.split("#")[0].strip() for line in text.splitlines()}
+    kinds = {"[order]": _schedule, "[order.search]": _schedule, "[device]": _cluster}
+    return next((explains for table, explains in kinds.items() if table in tables), None)
 
 
 def _schedule(name: str) -> list[str] | None:
@@ -222,10 +224,10 @@ def _schedule(name: str) -> list[str] | None:
 
 
 def _cluster(name: str) -> list[str] | None:
-    from placeproof.clusters import cluster, names
+    from placeproof.clusters import find, names
     from placeproof.report import described
 
-    return list(described.cluster(cluster(name))) if name in names() else None
+    return list(described.cluster(find(name))) if name in names() or name.endswith(".toml") else None
 
 
 #: Where a name is looked up; the first that knows it explains it.

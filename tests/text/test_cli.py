@@ -227,6 +227,16 @@ def test_whatever_is_listed_is_explained(kind: str, capsys: pytest.CaptureFixtur
         assert name in out(capsys, "explain", name)
 
 
+def test_a_file_of_a_cluster_is_explained_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And one that is wrong is told what is wrong with a cluster."""
+    text = (Path(placeproof.__file__).parent / "clusters" / "presets" / "dgx-h100.toml").read_text(encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
+    (tmp_path / "wrong.toml").write_text(text.replace("[device]", "[device]\nfoo = 1"), encoding="utf-8")
+    assert out(capsys, "explain", str(tmp_path / "mine.toml")) == out(capsys, "explain", "dgx-h100")
+    assert run(["explain", str(tmp_path / "wrong.toml")]) == 2
+    assert "`foo`" in capsys.readouterr().err
+
+
 def test_checkpoints_of_the_hub_are_explained_in_any_letters(capsys: pytest.CaptureFixture[str]) -> None:
     assert out(capsys, "explain", "qwen/qwen3-30b-a3b") == out(capsys, "explain", "Qwen/Qwen3-30B-A3B")
     assert run(["explain", "qwen/qwen3-30b-a3"]) != 0

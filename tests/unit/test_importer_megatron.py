@@ -618,6 +618,17 @@ UNEVEN = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("layout", "runs"), [("Etttt|ttttL", 1), ("Ett|tt|tt|ttL", 2)])
+def test_a_layout_says_whether_a_device_has_several_runs_of_layers(layout: str, runs: int) -> None:
+    """megatron/training/arguments.py, validate_args: two devices with several runs each cannot do without overlapped exchanges."""
+    text = f"--pipeline-model-parallel-size 2 --num-layers 8 --pipeline-model-parallel-layout {layout} --no-overlap-p2p-communication"
+    text += " --micro-batch-size 1 --global-batch-size 16"
+    if runs == 1:
+        assert "interleaved" not in read(text).expression
+    else:
+        assert any("needs overlapped messages" in message for message in problems(text))
+
+
 @pytest.mark.parametrize(("text", "stages", "runs"), UNEVEN)
 def test_uneven_stages_are_read(text: str, stages: tuple[int, ...], runs: int | None) -> None:
     """As megatron/core/transformer/transformer_block.py, get_num_layers_to_build, counts them, by hand; of several runs on a device each.

@@ -13,7 +13,7 @@ from placeproof.importers.fields import Reader
 from placeproof.importers.imported import Imported, Role, clips, expression, over_axes, unless_usual
 from placeproof.importers.meaning import meaning
 from placeproof.importers.megatron.experts import check_split, note_devices, shared
-from placeproof.importers.megatron.stages import LAYOUT, UNEVEN, uneven
+from placeproof.importers.megatron.stages import LAYOUT, UNEVEN, runs_of_layout, uneven
 from placeproof.importers.settings import settings
 
 #: What Megatron does unless told otherwise, and what changes a step.
@@ -95,6 +95,7 @@ def _size(known: Known, world: int | None) -> None:
     interleaved = by_stages is not None and by_stages > 1
     if by_layers is not None:
         interleaved = layers is None or layers // pp > by_layers or pp == 1
+    interleaved = interleaved or runs_of_layout(reader, pp) > 1
     m, axes = _micro_batches(reader, dp), tuple(_MODEL_AXES.values())[:3]
     for fact, name in _MODEL_AXES.items():
         known.put(fact, degrees[fact], name, *((_SHARDS,) if fact == "gtp" else ()))

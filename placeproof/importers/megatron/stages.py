@@ -29,6 +29,11 @@ def uneven(reader: Reader, pp: int) -> tuple[int, ...] | None:
     return found if found and min(found) >= 0 and sum(found) == layers else None
 
 
+def runs_of_layout(reader: Reader, pp: int) -> int:
+    """Runs of layers that a layout gives a device: 1 where there is none, or where it is none of so many devices."""
+    return len(_letters(reader.get(LAYOUT))) // pp if reader.get(LAYOUT) else 1
+
+
 def _of_layout(reader: Reader, pp: int, layers: int) -> tuple[int, ...]:
     """Those of a layout, stage by stage; none where it has layers that predict further tokens, which no formula counts."""
     stages = _letters(reader.get(LAYOUT))
