@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial as partial_function
 from typing import TYPE_CHECKING
 
-from placeproof.core.diagnostics import Place, refuse
+from placeproof.core.diagnostics import Place, Problems, refuse
 from placeproof.core.mesh import SPLITS
 from placeproof.core.modes import SHARDED, Mode
 from placeproof.core.states import MODEL_STATES, PARAMETERS
@@ -138,6 +138,21 @@ def stands_for(linked: Linked) -> dict[str, Stands]:
             name = "_".join(own[0]) if len(members) > 1 else group.name
             stands[name] = Stands(group=group.name, weights=tuple(own), lies=lies)
     return stands
+
+
+def require_experts(linked: Linked) -> None:
+    """Raise InputError where a group says that experts lie over other axes than its blocks do."""
+    contracts, problems = {name: contract_of(block) for name, block in linked.blocks.items()}, Problems()
+    for group in linked.step.groups:
+        for block, weight in linked.weights():
+            lies = contracts[block].weights[weight].whole
+            if linked.group(block, weight) == group.name and {*lies} != {*group.experts}:
+                where = [f"over {_listed(axes)}" if axes else "whole on each device" for axes in (group.experts, lies)]
+                message = f"group `{group.name}` has experts {where[0]}, and those of `{block}.{weight}` lie {where[1]}"
+                said = f'`experts="{" ".join(lies)}"`' if lies else "leave `experts` out"
+                problems.add("PP311", message, place=group.place, help=f"{said}, or another group")
+                break
+    problems.raise_if_any()
 
 
 def _part(group: Group, name: str, lies: WeightContract, alone: bool) -> Group:

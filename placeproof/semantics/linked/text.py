@@ -19,6 +19,7 @@ from placeproof.programs import Program, parse, read, render, render_expression
 from placeproof.programs.wellformed import check_into
 from placeproof.schedules import is_own, names
 from placeproof.semantics.linked.claims import own_sums, partial, with_sums, without_sums
+from placeproof.semantics.linked.contract import require_experts
 from placeproof.semantics.linked.data import Linked, dimensions, splitting
 
 if TYPE_CHECKING:
@@ -104,7 +105,9 @@ def _segment_text(segment: Segment) -> str:
 
 def read_linked(text: str, *, source: str = "<program>") -> Linked:
     """Read a linked program. Raises InputError with every problem of the first of its parts that has some."""
-    return _Reader(text, source).linked()
+    linked = _Reader(text, source).linked()
+    require_experts(linked)
+    return linked
 
 
 class _Reader:
