@@ -13,7 +13,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -31,7 +31,7 @@ QUESTION = {"model": "gpt3-125m", "cluster": "dgx-h100", "only": ["tp=1", "cp=1"
 class LocalDask:
     """Dask with workers of this machine."""
 
-    def run(self, call: Callable[[Any], Any], arguments: Sequence[Any]) -> Iterator[Answered]:
+    def run(self, call: Callable[[Any], Any], arguments: Sequence[Any]) -> Generator[Answered, None, None]:
         from distributed import LocalCluster
 
         with LocalCluster(n_workers=JOBS, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster:
@@ -41,7 +41,7 @@ class LocalDask:
 class Ray:
     """Ray on this machine."""
 
-    def run(self, call: Callable[[Any], Any], arguments: Sequence[Any]) -> Iterator[Answered]:
+    def run(self, call: Callable[[Any], Any], arguments: Sequence[Any]) -> Generator[Answered, None, None]:
         import ray
 
         ray.init(num_cpus=JOBS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")

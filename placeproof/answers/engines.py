@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -30,8 +30,9 @@ Answered: TypeAlias = "tuple[int, Any | None]"
 class Engine(Protocol):
     """What calls a function many times."""
 
-    def run(self, call: Callable[[Any], Any], arguments: Sequence[Any]) -> Iterator[Answered]:
-        """What each call returns. The function and its arguments can be sent to other processes. An exception of a call is raised."""
+    def run(self, call: Callable[[Any], Any], arguments: Sequence[Any]) -> Generator[Answered, None, None]:
+        """What each call returns. The function and its arguments can be sent to other processes. An exception of a call is raised. Closed,
+        it ends what still runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,33 +44,37 @@ class Processes:
 
     jobs: int = 0
 
-    def run(self, call: Callable[[Any], Any], arguments: Sequence[Any]) -> Iterator[Answered]:
-        """As every engine. Whoever stops asking stops the processes."""
+    def run(self, call: Callable[[Any], Any], arguments: Sequence[Any]) -> Generator[Answered, None, None]:
+        """As every engine."""
         others = set(multiprocessing.active_children())
-        waiting, died, free = deque(range(len(arguments))), Counter[int](), list[ProcessPoolExecutor]()
+        waiting, died = deque(range(len(arguments))), Counter[int]()
+        pools, free = list[ProcessPoolExecutor](), list[ProcessPoolExecutor]()
         running: dict[Future[Any], tuple[int, ProcessPoolExecutor]] = {}
         try:
             while waiting or running:
                 while waiting and len(running) < (self.jobs or os.cpu_count() or 1):
-                    number, pool = waiting.popleft(), free.pop() if free else _pool()
+                    if not free:
+                        pools.append(_pool())
+                        free.append(pools[-1])
+                    number, pool = waiting.popleft(), free.pop()
                     with deaf():
                         running[pool.submit(call, arguments[number])] = number, pool
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     number, pool = running.pop(future)
                     try:
-                        yield number, future.result()
+                        answer = future.result()
                         free.append(pool)
                     except BrokenProcessPool:
-                        pool.shutdown()
                         died[number] += 1
                         if died[number] < TRIES:
                             waiting.appendleft(number)
-                        else:
-                            yield number, None
+                            continue
+                        answer = None
+                    yield number, answer
         finally:
             for process in set(multiprocessing.active_children()) - others:
                 process.kill()
-            for pool in (*free, *(pool for _, pool in running.values())):
+            for pool in pools:
                 pool.shutdown(cancel_futures=True)
 
 
@@ -83,7 +88,7 @@ class Dask:
 
     address: str
 
-    def run(self, call: Callable[[Any], Any], arguments: Sequence[Any]) -> Iterator[Answered]:
+    def run(self, call: Callable[[Any], Any], arguments: Sequence[Any]) -> Generator[Answered, None, None]:
         """As every engine. Raises InputError where Dask is not installed, and where no scheduler answers."""
         try:
             from distributed import Client, as_completed

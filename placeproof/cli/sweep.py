@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -193,8 +194,8 @@ def run(
     results.open()
     open_ = [{**one, "number": n, "sources": sources()} for n, one in enumerate(questions, 1) if n not in results.rows]
     try:
-        with progress("questions") as tell:
-            for number, row in engine.run(partial(answer, plan), open_):
+        with progress("questions") as tell, closing(engine.run(partial(answer, plan), open_)) as answers:
+            for number, row in answers:
                 died = "the process that was asked has died each time; it may need too much memory"
                 lost = {key: open_[number][key] for key in ("number", "question")} | {"plan": None, "failure": died}
                 results.add(lost if row is None else row)

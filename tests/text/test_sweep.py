@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from placeproof.answers import engines
 from placeproof.answers.engines import TRIES, Dask, Processes
 from placeproof.cli import plan as plans
 from placeproof.cli.main import run
+from placeproof.cli.sweep import answer
 from placeproof.core import files
 from placeproof.report.sweep import answer_text, best
+from placeproof.theory.suite.cache import sources
 
 SWEEP = """
 cluster = "dgx-h100"
@@ -84,13 +87,17 @@ def test_an_exception_of_a_call_is_raised_and_who_stops_asking_stops_the_process
     answers = Processes(2).run(time.sleep, [0, 600])
     assert next(iter(answers)) == (0, None)
     began = time.monotonic()
-    answers.close()  # type: ignore[attr-defined]
+    answers.close()
     assert time.monotonic() - began < 60
     assert not multiprocessing.active_children()
 
 
-def test_one_job_two_and_one_that_is_killed_write_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    assert swept("one.jsonl", "--jobs", "1")[0] == 0
+def test_two_jobs_of_which_one_is_killed_write_what_one_process_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as alone:
+        alone.setattr(engines.Processes, "run", lambda _, call, arguments: ((n, call(one)) for n, one in enumerate(arguments)))
+        assert swept("one.jsonl", "--jobs", "1")[0] == 0
     shown = capsys.readouterr().out
     killed: list[Any] = []
 
@@ -229,6 +236,25 @@ def test_whatever_goes_wrong_with_a_question_the_others_are_answered(here: Here,
     code, whole = quick("bug.jsonl")
     assert code == 3
     assert whole.count(b"placeproof has a bug: ZeroDivisionError: of ours") == 2
+
+
+def test_one_process_answers_one_question_at_a_time() -> None:
+    """Whatever threads it has: solvers are not made for several."""
+    busy, most = 0, 0
+
+    def planned(_: Any) -> dict[str, Any]:
+        nonlocal busy, most
+        busy += 1
+        most = max(most, busy)
+        time.sleep(0.02)
+        busy -= 1
+        return {"plans": [PLAN]}
+
+    asked = {"number": 1, "question": {}, "files": {}, "sources": sources()}
+    with ThreadPoolExecutor(4) as threads:
+        rows = list(threads.map(functools.partial(answer, planned), [asked] * 8))
+    assert (most, [row["failure"] for row in rows]) == (1, [None] * 8)
+    assert "another version" in answer(planned, asked | {"sources": "others"})["failure"]
 
 
 def test_a_file_that_changes_meanwhile_is_noticed(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
