@@ -108,15 +108,22 @@ class Recorder:
         space, entries = self.search.space, []
         for axes in dict.fromkeys(tuple(a for a in axes_of(own) if a in INSIDE) for own in space.classes()):
             sps, attentions, _, _ = space.options_of(axes)
-            for sp, attention, recompute, fp8 in product(sps, attentions, space.recompute, space.fp8):
+            same: list[tuple[Any, list[str]]] = []  # recomputations that change nothing beside others
+            for sp, attention, fp8, recompute in product(sps, attentions, space.fp8, space.recompute):
                 option = Option(data=space.data[0], sp=sp, attention=attention, recompute=recompute, fp8=fp8, flow=space.flows[0])
+                made = self._block(option, axes)
+                alike = sp, attention, fp8, recompute if "refused" in made else self.search.blocks_of(option, axes).alike
+                if words := next((words for one, words in same if one == alike), None):
+                    words.append(recompute)
+                    continue
+                same.append((alike, [recompute]))
                 of = {
                     "sp": [_word(sp)] if "tp" in axes else [_word(one) for one in space.sp],
                     "attention": [attention] if "cp" in axes else list(space.attention),
-                    "recompute": [recompute],
+                    "recompute": same[-1][1],
                     "fp8": [_word(fp8)],
                 }
-                entries.append({"axes": list(axes), "pp": None, "several": None, "of": of} | self._block(option, axes))
+                entries.append({"axes": list(axes), "pp": None, "several": None, "of": of} | made)
         return {"by": ["sp", "attention", "recompute", "fp8"], "axes": list(INSIDE), "entries": entries}
 
     def _block(self, option: Option, axes: tuple[str, ...]) -> dict[str, Any]:

@@ -80,6 +80,13 @@ def test_devices_that_have_both_ends_of_a_model(asked: Instance) -> None:
     assert {schedule for schedule, _, _ in compared.ratios} == {flow.schedule for flow in FOLDED}
 
 
+def test_recomputation_that_changes_nothing_makes_no_point_of_a_certificate() -> None:
+    asked = instance(40000)
+    space = replace(asked.space, meshes=(Mesh(pp=2),), flows=asked.space.flows[:1], recompute=("none", "selective"), fp8=(False,))
+    asked = replace(asked, space=space)
+    assert held_against(asked, 1000, *tried(asked)).why == []
+
+
 def broken(monkeypatch: pytest.MonkeyPatch, **more: float) -> list[str]:
     """What is said of a search whose bounds are higher, or of one that leaves points out."""
     bounds = search.bounds
