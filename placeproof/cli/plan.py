@@ -145,10 +145,14 @@ def asked(o: Options) -> dict[str, Any]:
     assert clock is not None
     model = problems.attempt(lambda: subject.model(str(o.about.model)))
     numbers = problems.attempt(Settings(given=o.set_ or [], precision=o.precision).numbers)
+    pins = Pins(only=tuple(o.only or ()), forbid=tuple(o.forbid or ()), most=tuple(o.most or ()))
+    with problems.collecting():
+        pins.require_values()
+    task = problems.attempt(lambda: question(model(), run, numbers(), clock, devices, batch=o.global_batch, tokens=tokens))
     problems.raise_if_any()
     return {
-        "task": question(model(), run, numbers(), clock, devices, batch=o.global_batch, tokens=tokens),
-        "pins": Pins(only=tuple(o.only or ()), forbid=tuple(o.forbid or ()), most=tuple(o.most or ())),
+        "task": task(),
+        "pins": pins,
         "count": o.top,
         "why": o.why or (),
         "objective": o.objective,

@@ -52,6 +52,14 @@ class Pins:
         """All of them, as they are written on the command line."""
         return tuple(f"{option} {text}" for name, option in _OPTIONS.items() for text in getattr(self, name))
 
+    def require_values(self) -> None:
+        """Raise InputError with every pin of no choice, or of no value of one."""
+        problems = Problems()
+        for name, option in _OPTIONS.items():
+            for text in getattr(self, name):
+                _values(text, option, problems, alone=name == "forbid")
+        problems.raise_if_any()
+
     def left(self, given: Collection[str]) -> Pins:
         """Those of them alone that are ``given`` so."""
         return Pins(**{name: [text for text in getattr(self, name) if f"{option} {text}" in given] for name, option in _OPTIONS.items()})
@@ -94,7 +102,7 @@ def space_of(model: Model, devices: Sequence[int], batch: int, pins: Pins, joine
             problems.add("PP202", f"no mesh has {number} devices with these degrees ({listed})", help=help)
         elif all(batch % (n * b) for n in replicas for b in allowed["b"]):  # type: ignore[operator]
             sizes, help = _listed(allowed["b"]), "another batch, another `b`, or fewer replicas"
-            message = f"no micro-batch of {sizes} sequences shares out {batch:,} over {_listed(replicas)} replicas (dp * ep)"
+            message = f"no micro-batch (b = {sizes}) shares out {batch:,} sequences over {_listed(replicas)} replicas (dp * ep)"
             problems.add("PP202", message, help=help)
     problems.raise_if_any()
     return Space(

@@ -130,7 +130,7 @@ def beside(task: Task, space: Space, text: str) -> Beside:
             because += [d.message for d in error.diagnostics]
     if not shared:
         sizes = ", ".join(map(str, space.b))
-        because.append(f"no micro-batch of {sizes} sequences shares out {task.batch:,} over {replicas:,} replicas")
+        because.append(f"no micro-batch (b = {sizes}) shares out {task.batch:,} sequences over {replicas:,} replicas")
     if not every:
         return Beside(strategy=text, plan=None, because=tuple(dict.fromkeys(because)))
     fitting = [plan for plan in every if plan.fits]

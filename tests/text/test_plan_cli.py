@@ -170,8 +170,8 @@ def test_what_is_not_proved_is_not_listed() -> None:
         (["--devices", "8", "--only", "shedule=1f1b"], "did you mean `schedule`?"),
         (["--devices", "8", "--only", "tp=x"], "`x` is no value of `tp`"),
         (["--devices", "8", "--only", "tp=3"], "no mesh has 8 devices"),
-        (["--devices", "8", "--only", "b=3"], "no micro-batch of 3 sequences shares out 16 over 1, 2, 4, 8 replicas (dp * ep)"),
-        (["--devices", "9", "--only", "dp=9"], "no micro-batch of 1, 2, 4, 8, 16 sequences shares out 16 over 9 replicas (dp * ep)"),
+        (["--devices", "8", "--only", "b=3"], "no micro-batch (b = 3) shares out 16 sequences over 1, 2, 4, 8 replicas (dp * ep)"),
+        (["--devices", "9", "--only", "dp=9"], "no micro-batch (b = 1, 2, 4, 8, 16) shares out 16 sequences over 9 replicas (dp * ep)"),
         (["--devices", "8", "--only", "schedule=interleaved:1"], "`interleaved:1` is no value of `schedule`"),
         (["--devices", "8", "--only", "tp=8", "--only", "pp=8"], "no mesh has 8 devices"),
         (["--devices", "8", "--only", "tp=8", "--max", "tp=4"], "nothing is left of `tp`"),
@@ -210,6 +210,17 @@ def test_sizes_are_complained_about_once(sizes: dict[str, int], codes: list[str]
     arguments = [part for name, n in sizes.items() for part in ("--set", f"{name}={n}")]
     assert run(["plan", "--model", "gpt", "--cluster", "dgx-h100", "--devices", "2", "--tokens", "4096", *arguments]) == 2
     assert re.findall(r"error\[(\w+)\]", capsys.readouterr().err) == codes
+
+
+def test_what_is_wrong_with_pins_is_told_with_all_else(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--devices", "8", "--global-batch", "99999999", "--only", "tp=x", "--forbid", "foo", "--max", "b"]
+    assert run(["plan", "--model", "gpt3-125m", "--cluster", "dgx-h100", *given]) == 2
+    assert re.findall(r"error\[(\w+)\]: (.*)", capsys.readouterr().err) == [
+        ("PP104", "`--only tp=x`: `x` is no value of `tp`"),
+        ("PP104", "`--forbid foo`: there is no choice `foo`"),
+        ("PP104", "`--max b` says no value"),
+        ("PP202", "99,999,999 sequences are no batch"),
+    ]
 
 
 def test_tokens_stand_for_sequences(capsys: pytest.CaptureFixture[str]) -> None:
