@@ -253,7 +253,11 @@ def held_against(asked: Instance, count: int, truth: dict[Key, Alone], cut: Coun
 
 
 def _certified(asked: Instance, search: Search, outcome: Outcome, count: int, truth: dict[Key, Alone]) -> Iterator[str]:
-    document = certificate_of(Search(asked.task, asked.space, search.known), outcome, count)
+    try:
+        document = certificate_of(Search(asked.task, asked.space, search.known), outcome, count)
+    except AssertionError as error:
+        yield f"there is no certificate: {error}"
+        return
     known: dict[tuple[Mesh, int, Option], tuple[Fraction, Fraction] | None] = {}
     for mesh, b, option in points(asked.space):
         key = key_of(mesh, option, b, asked.task.batch)

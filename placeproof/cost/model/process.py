@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import TYPE_CHECKING
 
 from placeproof.cost.model.derivation import ModelDerivation, StageCost
+from placeproof.models import load
 from placeproof.runs import like, reserved
 
 if TYPE_CHECKING:
     from placeproof.cost.model.time import StepTime
+    from placeproof.runs import RunSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +111,16 @@ def process_memory(step: StepTime, cost: StageCost) -> ProcessMemory:
 def error(d: ModelDerivation) -> Fraction:
     """How far tensors were off at most, as a share, on measured runs of the implementation that runs all of a model's blocks.
 
-    Where some are run as their programs say, or no run was measured: what is allowed for those.
+    Where some are run as their programs say, or are none of a model that was measured: what is allowed for those.
     """
     if d.run_by is None or d.undescribed:
         return AS_PROGRAMS_SAY
-    return max((one.within for one in like(d.run_by.name)), default=AS_PROGRAMS_SAY)
+    own = {block.name for part in d.parts for block in part.blocks}
+    return max((one.within for one in like(d.run_by.name) if own <= _measured(one)), default=AS_PROGRAMS_SAY)
+
+
+@cache
+def _measured(runs: RunSet) -> frozenset[str]:
+    """The blocks of models whose tensors were measured, by name."""
+    models = {run.run_as.model for run in runs.runs if run.tensors is not None}
+    return frozenset(block.name for model in models for segment in load(model).segments for block in segment.blocks)
