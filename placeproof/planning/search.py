@@ -39,7 +39,8 @@ NEAREST = 100
 class Outcome:
     """``plans``: the best ones, in order. ``cut``: points that were left out, by rule; ``bounded``: those that are worse than the last
     plan by the ``objective``; ``derived``: those that were worked out exactly, with what came of it; ``unproved``: plans of them that are
-    not proved. ``least``: where nothing fits, a point that needs the least memory beyond what there is. ``complete``: False where the
+    not proved. ``least``: where nothing fits, a point that needs the least memory beyond what there is, and ``least_of_all``: whether no
+    other needs less, which is open where more than :data:`NEAREST` points have bounds below it. ``complete``: False where the
     search was interrupted: then the plans are the best that were worked out, and no other number says anything."""
 
     objective: Objective = OBJECTIVES["time"]
@@ -49,6 +50,7 @@ class Outcome:
     derived: list[tuple[Point, Plan | str]] = field(default_factory=list)
     unproved: list[Plan] = field(default_factory=list)
     least: Plan | None = None
+    least_of_all: bool = True
     complete: bool = True
 
     @property
@@ -146,6 +148,7 @@ class Search:
             outcome.plans = [*kept, *outcome.plans[count:]]
         if not outcome.plans and self.nearest:
             outcome.least = self.least()
+            outcome.least_of_all = self.none_needs_less(outcome.least)
         outcome.bounded = len(queue) + max(0, len(outcome.plans) - count)
 
     def asked(self, point: Point) -> Plan | str:
@@ -182,7 +185,7 @@ class Search:
     def least(self) -> Plan | None:
         """The point that needs the least memory beyond what there is, or fits; None where no point keeps all rules.
 
-        It is the one of all points unless all of :data:`NEAREST` are worked out, and each has a bound below it.
+        It is the one of all points if :meth:`none_needs_less` says so.
         """
         found: Plan | None = None
         for beyond, point in self.nearest:
@@ -194,6 +197,10 @@ class Search:
                 continue
             found = plan if found is None or plan.peak - plan.room < found.peak - found.room else found
         return found
+
+    def none_needs_less(self, least: Plan | None) -> bool:
+        """Whether points beyond the :data:`NEAREST` ones cannot need less memory than the least of these."""
+        return len(self.nearest) < NEAREST or (least is not None and self.nearest[-1][0] > float(least.peak - least.room))
 
     @property
     def size(self) -> int:

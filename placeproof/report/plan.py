@@ -13,7 +13,7 @@ from placeproof.planning.exact import Placed, Plan
 from placeproof.planning.frontier import Frontier
 from placeproof.planning.objective import OBJECTIVES, Objective
 from placeproof.planning.reasons import Beside, Reason, terms
-from placeproof.planning.search import Outcome
+from placeproof.planning.search import NEAREST, Outcome
 from placeproof.planning.space import AXES, SHARING, Space
 from placeproof.planning.task import Task
 from placeproof.planning.uneven import Uneven
@@ -102,11 +102,13 @@ def _so_far(outcome: Outcome) -> str:
 
 def _least(outcome: Outcome) -> Iterator[str]:
     if (plan := outcome.least) is None:
-        yield "no point of the grid keeps all rules"
+        none = f"none of the {NEAREST} points that are nearest to fitting can be derived"
+        yield "no point of the grid keeps all rules" if outcome.least_of_all else none
     elif plan.fits:
         yield f"what fits is not proved, {plan.expression} for example"
     else:
-        yield f"the least that a device needs for tensors is {giga(plan.peak)} GB, and there are {giga(plan.room)} GB for them:"
+        of = "" if outcome.least_of_all else f", of the {NEAREST} points that are nearest to fitting by their bounds,"
+        yield f"the least that a device needs for tensors{of} is {giga(plan.peak)} GB, and there are {giga(plan.room)} GB for them:"
         yield in_words(plan)
 
 
@@ -328,6 +330,7 @@ def _data(found: Found) -> dict[str, Any]:
             for of, known in _known_times(task)
         ],
         "least": None if outcome.plans or outcome.least is None else plan_data(task, outcome.least, verdicts),
+        "least_of_all": None if outcome.plans else outcome.least_of_all,
         "reasons": [
             {"reason": one.of, "devices": one.devices, "plan": None if one.plan is None else placed_data(task, one.plan)}
             for one in found.reasons

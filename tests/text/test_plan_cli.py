@@ -21,6 +21,7 @@ from placeproof.cli.main import run
 from placeproof.clusters import find
 from placeproof.core.diagnostics import InputError
 from placeproof.models import load
+from placeproof.planning import search
 from placeproof.planning.choices import Pins, space_of
 from placeproof.planning.crew import Running
 from placeproof.planning.frontier import frontier
@@ -152,6 +153,22 @@ def test_where_nothing_fits_the_nearest_point_is_told(capsys: pytest.CaptureFixt
     derived = placeproof.model(data["least"]["strategy"], "llama3-8b", recompute=data["least"]["recompute"], b=data["least"]["b"], m=1)
     step = derived.time("dgx-h100")
     assert max(float(step.price.amount(cost.peak)) for cost in step.d.costs) <= data["least"]["peak"] * 1.0001
+
+
+def test_a_least_that_may_not_be_the_least_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds of devices with several runs of layers are below what they need: few of the nearest points do not tell which needs least."""
+    only = ["tp=1", "cp=1", "pp=4", "b=1", "data=ddp", "recompute=full", "schedule=interleaved:2,interleaved:4"]
+    found = placeproof.plan("llama3-8b", "dgx-h100", 8, batch=16, only=only, count=1)
+    unfit = Search(replace(found.task, reserve=Fraction(80 * 10**9)), found.space)
+    every = unfit.run(1)
+    monkeypatch.setattr(search, "NEAREST", 1)
+    one = Search(unfit.task, unfit.space).run(1)
+    assert (every.least_of_all, one.least_of_all) == (True, False)
+    assert every.least is not None
+    assert one.least is not None
+    assert one.least.peak >= every.least.peak
+    said = "\n".join(line for section in Planned(**{**vars(found), "outcome": one}).document.sections() for line in map(str, section.parts))
+    assert "nearest to fitting by their bounds" in said
 
 
 def test_what_is_not_proved_is_not_listed() -> None:
