@@ -52,9 +52,9 @@ class Task:
 
     @property
     def devices_text(self) -> str:
-        """`16 devices`, `8, 16 or 32 devices`."""
+        """`1 device`, `16 devices`, `8, 16 or 32 devices`."""
         *others, last = (f"{n:,}" for n in self.counts)
-        return f"{', '.join(others)} or {last} devices" if others else f"{last} devices"
+        return f"{', '.join(others)} or {last} devices" if others else f"{last} {'device' if last == '1' else 'devices'}"
 
     @cached_property
     def ran(self) -> Model:

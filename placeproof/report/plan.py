@@ -118,7 +118,7 @@ def _instead(reason: Reason) -> str:
         return "nothing that was tried"
     if not plan.fits:
         return f"tensors of {giga(plan.peak)} GB, in place of {giga(plan.room)} GB: {in_words(plan)}"
-    devices = f"{reason.devices:,} devices: " if reason.of.endswith(" devices") else ""
+    devices = f"{reason.devices:,} devices: " if reason.of.endswith((" device", " devices")) else ""
     return f"{devices}{in_words(plan)}"
 
 
