@@ -11,6 +11,7 @@ from pathlib import Path
 
 from placeproof.core import files as texts
 from placeproof.core.diagnostics import Diagnostic, InputError
+from placeproof.core.remembered import remembered
 from placeproof.programs import POSITIONS, Assign, Binary, Call, Do, Expr, Program, Ref, Stmt, parse, read, reads
 from placeproof.programs.ir import Tensor, calls, evaluated, references, with_buffers
 
@@ -113,6 +114,7 @@ def output(program: Program) -> str | None:
     return None
 
 
+@remembered
 def weights(program: Program) -> tuple[Tensor, ...]:
     """The tensors of the header that belong to the model: without a dimension of positions, and no gradient that comes in."""
     incoming = {c.option("at") for stmt in program.body for c in calls(stmt) if c.op == "returns"}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Literal
 
 from placeproof.core.diagnostics import InputError, refuse
@@ -229,6 +230,7 @@ def _times(model: Model, segment: Segment) -> Expression:
     return said(model.times(known)[segment.name])
 
 
+@cache
 def said(amount: Amount) -> Expression:
     """An amount as text has it, which begins with no sign."""
     import sympy
