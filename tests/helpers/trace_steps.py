@@ -333,4 +333,193 @@ STEPS = {
         """,
         "after the update",
     ),
+    "samples by keyword, the same on all ranks": (
+        """
+        class Named(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = model()
+            def forward(self, *, batch):
+                return self.net(batch["x"])
+        net = DDP(Named())
+        torch.manual_seed(3)
+        x, y = data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(batch={"x": x, "rows": [torch.arange(6)]}), y).backward()
+        optimizer.step()
+        """,
+        "refuted",
+    ),
+    "samples by keyword": (
+        """
+        class Named(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = model()
+            def forward(self, *, batch):
+                return self.net(batch["x"])
+        net = DDP(Named())
+        x, y = data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(batch={"x": x, "rows": [torch.arange(6)]}), y).backward()
+        optimizer.step()
+        """,
+        "proved",
+    ),
+    "one micro-batch that is the same on all ranks": (
+        """
+        net = DDP(model())
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for i in range(3):
+            if i == 1:
+                torch.manual_seed(3)
+            x, y = data()
+            if i == 1:
+                torch.manual_seed(50 + dist.get_rank())
+            (mse(net(x), y) / 3).backward()
+        optimizer.step()
+        """,
+        "rank 1 gets samples that rank 0 gets, too, and others besides: here",
+    ),
+    "micro-batches in another order": (
+        """
+        net = DDP(model())
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        torch.manual_seed(3)
+        batches = [data() for _ in range(3)]
+        for i in range(3):
+            x, y = batches[(i + dist.get_rank()) % 3]
+            (mse(net(x), y) / 3).backward()
+        optimizer.step()
+        """,
+        "gets samples that rank 0 gets, too",
+    ),
+    "samples that nobody sees": (
+        """
+        class Draws(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = model()
+            def forward(self):
+                return self.net.forward(torch.randn(6, 4))
+        net = DDP(Draws())
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        net().square().mean().backward()
+        optimizer.step()
+        """,
+        "is given a tensor before this backward pass: samples of ranks cannot be compared",
+    ),
+    "a look at other samples between steps": (
+        """
+        net = DDP(model())
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        same = torch.ones(2, 4)
+        with torch.no_grad():
+            net(same)
+        x, y = data()
+        mse(net(x), y).backward()
+        optimizer.step()
+        with torch.no_grad():
+            net(same)
+        """,
+        "proved",
+    ),
+    "each rank updates some, and sends nothing": (
+        """
+        net, (x, y) = DDP(model()), data()
+        optimizer = torch.optim.Adam(list(net.parameters())[dist.get_rank() :: dist.get_world_size()])
+        mse(net(x), y).backward()
+        optimizer.step()
+        """,
+        "gets a gradient on rank 0 and stays as it is there: it is neither updated nor sent",
+    ),
+    "each rank updates some, and sends it": (
+        """
+        net, (x, y) = DDP(model()), data()
+        mine = list(net.parameters())
+        optimizer = torch.optim.Adam(mine[dist.get_rank() :: dist.get_world_size()])
+        mse(net(x), y).backward()
+        optimizer.step()
+        for i, p in enumerate(mine):
+            dist.broadcast(p.data, i % dist.get_world_size())
+        """,
+        "proved",
+    ),
+    "targets that do not count, in other numbers on other ranks": (
+        """
+        net, (x, _) = DDP(model()), data()
+        targets = torch.randint(4, (6,))
+        targets[: 1 + dist.get_rank()] = -100
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        nn.functional.cross_entropy(net(x), targets).backward()
+        optimizer.step()
+        """,
+        "refuted",
+    ),
+    "targets that do not count, in the same numbers": (
+        """
+        net, (x, _) = DDP(model()), data()
+        targets = torch.randint(4, (6,))
+        targets[:2] = -100
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        nn.functional.cross_entropy(net(x), targets).backward()
+        optimizer.step()
+        """,
+        "proved",
+    ),
+    "a mean with weights of classes": (
+        """
+        net, (x, _) = DDP(model()), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        nn.functional.cross_entropy(net(x), torch.randint(4, (6,)), weight=torch.tensor([1.0, 2.0, 3.0, 4.0])).backward()
+        optimizer.step()
+        """,
+        "the loss is a mean with the weights of its classes",
+    ),
 }
+#: Blocks of two pairs of split layers, each with exchanges of its own, along one axis; parameters are sharded along the other.
+PAIRS = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Partial, Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, parallelize_module
+
+WORLD = 4
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.enter, self.again = nn.Identity(), nn.Identity()
+        self.norm = nn.LayerNorm(8)
+        self.up, self.down = nn.Linear(8, 16, bias=False), nn.Linear(16, 8, bias=False)
+        self.second = nn.LayerNorm(8)
+        self.wide, self.narrow = nn.Linear(8, 16, bias=False), nn.Linear(16, 8, bias=False)
+
+    def forward(self, x):
+        x = x + self.down(self.up(self.enter(self.norm(x))).relu())
+        return x + self.narrow(self.wide(self.again(self.second(x))).relu())
+
+
+def train():
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    torch.manual_seed(0)
+    net = nn.Sequential(Block(), Block())
+    entry = PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Replicate())
+    plan = {"enter": entry, "again": entry, "up": ColwiseParallel(), "down": RowwiseParallel()}
+    plan |= {"wide": ColwiseParallel(), "narrow": RowwiseParallel()}
+    for block in net:
+        parallelize_module(block, mesh["tp"], plan)
+        fully_shard(block, mesh=mesh["dp"])
+    fully_shard(net, mesh=mesh["dp"])
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    torch.manual_seed(5 + mesh.get_local_rank("dp"))
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    nn.functional.mse_loss(net(x), y).backward()
+    optimizer.step()
+"""

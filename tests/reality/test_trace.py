@@ -10,7 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from trace_steps import HEAD, STEPS
+from trace_steps import HEAD, PAIRS, STEPS
 
 from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
@@ -177,6 +177,21 @@ def test_blocks_that_do_not_all_exchange_are_refused(tmp_path: Path) -> None:
     (tmp_path / "some.py").write_text(some)
     with pytest.raises(InputError, match="some blocks exchange in backward and some do not"):
         trace(tmp_path / "some.py")
+
+
+@pytest.mark.usefixtures("_torch")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork processes")
+def test_a_sum_that_nobody_makes_is_seen_where_parameters_are_sharded_too(tmp_path: Path) -> None:
+    """The fake process group shows nothing of it: so real processes run, also where they were not asked for."""
+    from placeproof.measure.record.record import trace
+
+    (tmp_path / "good.py").write_text(PAIRS)
+    assert verdict(trace(tmp_path / "good.py").text) == "proved"
+    partial = PAIRS.replace('"down": RowwiseParallel()', '"down": RowwiseParallel(output_layouts=Partial())')
+    assert partial != PAIRS
+    (tmp_path / "partial.py").write_text(partial)
+    with pytest.raises(InputError, match="weight` ends differently on ranks that share a computation"):
+        trace(tmp_path / "partial.py")
 
 
 @pytest.mark.usefixtures("_torch")

@@ -24,6 +24,10 @@ class Grid:
         names = list(self.sizes)
         return prod(self.sizes[n] for n in names[names.index(axis) + 1 :])
 
+    def place(self, rank: int, axis: str) -> int:
+        """Which one a rank is on an axis."""
+        return rank // self.stride(axis) % self.sizes[axis]
+
     def neighbour(self, axis: str) -> int:
         """The rank next to rank 0 on an axis."""
         return self.stride(axis)

@@ -39,6 +39,7 @@ class Follower:
         self.owned: dict[int, Tensor] = {}
         self.read: dict[int, frozenset[int]] = {}
         self.awaited: set[tuple[int, int, int]] = set()
+        self.begun, self._next_given = False, list[str]()
 
     def line(self) -> int:
         """The line of the script that is being run; 0 for none."""
@@ -88,8 +89,21 @@ class Follower:
         self.read[id(tensor)] = states
         self.recording.events.append(Seen(kind="use", phase=self.phase, states=states, turn=len(self.recording.turns), line=self.line()))
 
+    def given(self, values: Sequence[Any]) -> None:
+        """A module is run that no other one runs: the samples that it is given."""
+        if self.frozen:
+            return
+        with _disable_current_modes():
+            own = [digest(local(v)) for v in values if isinstance(v, Tensor) and not v.requires_grad and v.numel()]
+        if self.phase in ("update", "after"):
+            self._next_given += own  # another step begins, if a parameter is read
+            return
+        turn = len(self.recording.turns)
+        self.recording.inputs[turn] = (*self.recording.inputs.get(turn, ()), *own)
+
     def begin(self) -> None:
         """The model is run for the first time: what was read of parameters before was read to build it."""
+        self.begun = True
         self.recording.events[:] = [e for e in self.recording.events if e.kind != "use"]
         for state in self.recording.states:
             state.used, state.gathered = "", False
@@ -171,6 +185,7 @@ class Follower:
             self.shadows.forget()
         self.recording.events = [e for e in self.recording.events if e.phase == "setup"]
         self.recording.turns, self.recording.statistics = [], []
+        self.recording.inputs, self._next_given = {0: tuple(self._next_given)}, []
         self.recording.updates, self.phase = {}, "forward"
 
     def end(self) -> None:
@@ -186,8 +201,9 @@ class Follower:
         for tensor in kept:
             read = self.shadows.read(local(tensor))
             states = self.read.get(id(tensor), frozenset())
-            if len(states) == 1 and dist.get_backend() != "fake":
-                self.recording.states[min(states)].left = digest(local(tensor))
+            own = states or frozenset[int]().union(*(self.nodes.states(int(n)) for n in read.unique() if n > ZERO))
+            if len(own) == 1 and dist.get_backend() != "fake":  # of what was gathered for its use a part
+                self.recording.states[min(own)].left = digest(local(tensor))
             if len(states) == 1 and (read <= ZERO).any():
                 self.recording.final[min(states)] = (NOTHING,)
             for number in (int(n) for n in read.unique() if n > ZERO):
@@ -351,7 +367,9 @@ def digest(tensor: Tensor) -> str:
     """What tells the values of two tensors apart."""
     with _disable_current_modes(), torch.no_grad():
         whole = tensor.detach().contiguous().cpu()
-        return hashlib.sha256(str(tuple(whole.shape)).encode() + bytes(whole.view(-1).view(torch.uint8).tolist())).hexdigest()[:16]
+        return hashlib.sha256(str(tuple(whole.shape)).encode() + whole.view(-1).view(torch.uint8).clone().numpy().tobytes()).hexdigest()[
+            :16
+        ]
 
 
 def _place(tensor: Tensor) -> tuple[int, int, int]:

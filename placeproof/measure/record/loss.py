@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from math import isfinite
 from typing import Any
@@ -20,8 +21,6 @@ _LOSSES = {
     "HuberLossBackward0": "_saved_self",
     "BinaryCrossEntropyBackward0": "_saved_self",
     "BinaryCrossEntropyWithLogitsBackward0": "_saved_self",
-    "NllLossBackward0": "_saved_target",
-    "NllLoss2DBackward0": "_saved_target",
 }
 _THROUGH = (
     "AddBackward0",
@@ -41,6 +40,8 @@ def read_loss(loss: Tensor, line: int) -> Turn:
         if node is None:
             return _unread("the loss has no graph", line)
         name = type(node).__name__
+        if name.startswith("NllLoss"):
+            return _counted(node, factor, line)
         if name in _LOSSES:
             return _reduced(node, factor, int(node._saved_reduction) == 2, getattr(node, _LOSSES[name]), line)  # type: ignore[attr-defined]
         if name in ("MeanBackward0", "MeanBackward1", "SumBackward0", "SumBackward1"):
@@ -67,6 +68,22 @@ def _reduced(node: Any, factor: Fraction, summed: bool, over: Tensor, line: int)
     if int(node._saved_reduction) == 0:
         return _unread("the loss is not reduced", line)
     return _sized(tuple(over.shape), factor, summed, line)
+
+
+def _counted(node: Any, factor: Fraction, line: int) -> Turn:
+    """A loss of classes: targets that are ignored do not count."""
+    targets, ignored, weights = node._saved_target, node._saved_ignore_index, node._saved_weight
+    reduction = int(node._saved_reduction)
+    if reduction == 1 and weights is not None:
+        return _unread("the loss is a mean with the weights of its classes, of which targets have other sums on other ranks", line)
+    read = _reduced(node, factor, reduction == 2, targets, line)
+    with _disable_current_modes():
+        return replace(read, count=int((targets != _signed(ignored)).sum())) if not read.text else read
+
+
+def _signed(number: int) -> int:
+    """A whole number as autograd keeps it, without its sign."""
+    return number - (1 << 64) if number >= 1 << 63 else number
 
 
 def _sized(sizes: tuple[int, ...], factor: Fraction, summed: bool, line: int) -> Turn:

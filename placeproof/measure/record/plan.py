@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 
 from placeproof.core.mesh import USUAL_SPLITS
 from placeproof.measure.record.axes import Grid, ranks_of
@@ -94,7 +95,7 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     hidden = tuple(a for a, what in splits.items() if what == "hidden")
     plan.layers = read_layers(first, grid, hidden, split) if hidden else None
     if plan.layers and plan.layers.forward and plan.layers.backward:
-        _copies(recordings, split)
+        _copies(recordings, split, grid)
     for other in recordings.values():
         _alike(first, other, grid)
     _beginning(plan, recordings, split)
@@ -103,11 +104,16 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     return plan
 
 
-def _copies(recordings: Mapping[int, Recording], split: Mapping[int, Axes]) -> None:
-    """Where real processes ran and blocks exchange, what all ranks have is the same on all of them; else an exchange is not whole."""
+def _copies(recordings: Mapping[int, Recording], split: Mapping[int, Axes], grid: Grid) -> None:
+    """Where real processes ran and blocks exchange, what several ranks have is the same on all of them; else an exchange is not whole."""
     first = recordings[0]
-    ends = {i: {r.states[i].left for r in recordings.values() if i < len(r.states)} for i in first.updates if i not in split}
-    lost = [first.states[i].name for i, digests in ends.items() if len(digests) > 1]
+    lost = []
+    for i in first.updates:
+        gathers = [e for e in first.events if e.kind == "all_gather" and i in e.states and not e.updated]
+        apart = {*split.get(i, ()), *(axis for e in gathers for axis in grid.axes(e.group))}
+        if apart <= grid.sizes.keys():
+            own = [(tuple(grid.place(rank, a) for a in sorted(apart)), r.states[i].left) for rank, r in recordings.items()]
+            lost += [first.states[i].name] if len({*own}) > len({place for place, _ in own}) else []
     text = "`{}` ends differently on ranks that share a computation: not all that a block has to exchange is exchanged"
     refuse_lines(first.script, first.source, [(text.format(name), 0) for name in lost[:8]])
 
@@ -210,6 +216,17 @@ def _all_updated(recordings: Mapping[int, Recording]) -> None:
     if len(recordings) == first.world:
         lost = [first.states[i].name for i in sorted(trained - updated)]
         refuse_lines(first.script, first.source, [(f"`{name}` gets a gradient and is never updated", 0) for name in lost[:8]])
+    whole = {i for r in recordings.values() for i, terms in r.updates.items() if not any(r.nodes.holds(n, "reduce_scatter") for n in terms)}
+    kept = [(r, i) for r in recordings.values() for i in sorted(whole) if _stays(r, i)]
+    text = "`{}` gets a gradient on rank {} and stays as it is there: it is neither updated nor sent"
+    refuse_lines(first.script, first.source, [(text.format(r.states[i].name, r.rank), 0) for r, i in kept[:8]])
+
+
+def _stays(recording: Recording, index: int) -> bool:
+    """Whether a rank makes a gradient of a parameter, and neither updates it nor gets it from another one."""
+    own = [e for e in recording.events if index in e.states]
+    sent = any(e.kind in ("broadcast", "all_gather", "scatter") and e.phase in ("update", "after") for e in own)
+    return index not in recording.updates and not sent and any(e.kind == "pass" for e in own)
 
 
 def _final(recording: Recording, index: int, grid: Grid) -> Final:
@@ -283,21 +300,32 @@ def _beginning(plan: StepPlan, recordings: Mapping[int, Recording], split: Mappi
         refuse_lines(first.script, first.source, [("some parameters that differ between ranks are sent to all, and others are not", 0)])
 
 
+def _unlike(plan: StepPlan, recordings: Mapping[int, Recording], apart: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """What is wrong with samples, of which ranks that are ``apart`` have others in each micro-batch, and all others the same."""
+    line = recordings[0].turns[0].line
+    blind = [(r.rank, r.turns[i].line) for r in recordings.values() for i, given in enumerate(r.samples) if not given]
+    if blind and len(recordings) > 1:
+        rank, where = blind[0]
+        yield f"no module of rank {rank} is given a tensor before this backward pass: samples of ranks cannot be compared", where
+        return
+    for (a, first), (b, second) in combinations(recordings.items(), 2):
+        differ = [axis for axis in apart if plan.grid.place(a, axis) != plan.grid.place(b, axis)]
+        common = {*first.samples} & {*second.samples}
+        if not differ and first.samples != second.samples:
+            yield f"ranks {a} and {b} share a computation, and get different samples", line
+        elif differ and common:
+            turn = next(i for i, given in enumerate(second.samples) if given in common)
+            yield f"rank {b} gets samples that rank {a} gets, too, and others besides: here", second.turns[turn].line
+        else:
+            continue
+        return
+
+
 def _samples(plan: StepPlan, recordings: Mapping[int, Recording]) -> None:
     """Which axes see the same samples, and how many all see together."""
-    first, same = recordings[0], []
-    apart = []
-    for axis, size in plan.grid.sizes.items():
-        other = recordings.get(plan.grid.neighbour(axis))
-        if size < 2 or other is None or first.inputs in ("", "none"):
-            continue
-        equal = other.inputs == first.inputs
-        if plan.splits[axis] in ("batch", "sequence") and equal:
-            same.append(axis)
-        elif plan.splits[axis] == "hidden" and not equal:
-            apart.append((f"the ranks of `{axis}` share a computation, and get different samples", first.turns[0].line))
-    refuse_lines(first.script, first.source, apart)
-    plan.same = tuple(same)
+    first, sharing = recordings[0], [a for a, size in plan.grid.sizes.items() if size > 1 and plan.splits[a] in ("batch", "sequence")]
+    plan.same = tuple(a for a in sharing if (r := recordings.get(plan.grid.neighbour(a))) is not None and r.samples == first.samples)
+    refuse_lines(first.script, first.source, list(_unlike(plan, recordings, [a for a in sharing if a not in plan.same])))
     shared = 1
     for axis, size in plan.grid.sizes.items():
         shared *= size if plan.splits[axis] not in ("batch", "sequence") else 1

@@ -72,8 +72,8 @@ class Recording:
     """What one rank's step did.
 
     ``updates``: for each parameter, the terms of the gradients with which it was updated; ``final``: those of its values after the step.
-    ``mesh``: axes with their sizes. ``statistics``: lines at which layers used statistics of the batch. ``inputs``: a digest of what the
-    model was given.
+    ``mesh``: axes with their sizes. ``statistics``: lines at which layers used statistics of the batch. ``inputs``: digests of what modules
+    were given before each backward pass, by its number; nothing that gets a gradient.
     """
 
     rank: int
@@ -88,7 +88,12 @@ class Recording:
     final: dict[int, tuple[int, ...]] = field(default_factory=dict)
     mesh: dict[str, int] = field(default_factory=dict)
     statistics: list[int] = field(default_factory=list)
-    inputs: str = ""
+    inputs: dict[int, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def samples(self) -> tuple[tuple[str, ...], ...]:
+        """What modules were given, by backward passes."""
+        return tuple(self.inputs.get(turn, ()) for turn in range(len(self.turns)))
 
     def about(self, event: Seen) -> frozenset[str]:
         """The names of the parameters that all ranks have to reduce, or send, together; none of other collectives."""

@@ -22,9 +22,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.modules import module as modules
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optimizers
+from torch.utils._pytree import tree_leaves
 
 from placeproof.measure.processes import launched
-from placeproof.measure.record.follow import Called, Dispatched, Follower, digest
+from placeproof.measure.record.follow import Called, Dispatched, Follower
 from placeproof.measure.record.loss import read_loss
 from placeproof.measure.record.nodes import Nodes
 from placeproof.measure.record.recording import Recording
@@ -128,12 +129,22 @@ def _hooks(follower: Follower) -> Iterator[None]:
     def forward(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         if follower.phase in ("setup", "between"):
             follower.phase = "forward"  # before what a wrapper gathers for the module
-        if not follower.recording.inputs:
+        if not follower.begun:
             follower.begin()
-            tensors = [t for t in inputs if isinstance(t, Tensor)]
-            follower.recording.inputs = "".join(digest(t) for t in tensors) or "none"
             for name, parameter in module.named_parameters():
                 follower.rename(parameter, name.removeprefix("module."))
+
+    call, inside = nn.Module.__call__, [0]
+
+    def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        """Hooks of all modules are not told what is given by keyword."""
+        if not inside[0] and torch.is_grad_enabled():
+            follower.given(tree_leaves((args, kwargs)))
+        inside[0] += 1
+        try:
+            return call(module, *args, **kwargs)
+        finally:
+            inside[0] -= 1
 
     def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         follower.before_update([p for group in optimizer.param_groups for p in group["params"]])
@@ -148,7 +159,8 @@ def _hooks(follower: Follower) -> Iterator[None]:
         optimizers.register_optimizer_step_post_hook(after),
     )
     try:
-        yield
+        with mock.patch.object(nn.Module, "__call__", called):
+            yield
     finally:
         for handle in handles:
             handle.remove()
