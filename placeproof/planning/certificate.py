@@ -138,6 +138,16 @@ class Recorder:
             "over": {part: _lists(own.axes) for part, own in parts.items()},
         }
 
+    def _any_blocks(self, option: Option, axes: tuple[str, ...]) -> Blocks:
+        """The blocks with some of the options that states do not depend on. Raises InputError where there are none with any."""
+        refused: list[InputError] = []
+        for attention, recompute in product(self.search.space.options_of(axes)[1], self.search.space.recompute):
+            try:
+                return self.search.blocks_of(replace(option, attention=attention, recompute=recompute), axes)
+            except InputError as error:
+                refused.append(error)
+        raise refused[0]
+
     def states(self) -> dict[str, Any]:
         """What stages have of states, and bounds, by axes and by what they depend on."""
         space, entries = self.search.space, []
@@ -162,7 +172,7 @@ class Recorder:
         if "dp_replicate" in axes and option.data in COPIED:
             return {"refused": "dp_replicate of what is not sharded"}
         try:
-            blocks = self.search.blocks_of(option, axes)
+            blocks = self._any_blocks(option, axes)
             states = self.search.states_of(axes, option, blocks, stages, sums=sums)
         except InputError as error:
             return {"refused": error.diagnostics[0].message}

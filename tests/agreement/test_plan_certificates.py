@@ -264,6 +264,18 @@ def _own_lines(node: ast.stmt) -> range:
     return range(node.lineno, (inside[0].lineno if inside else (node.end_lineno or 0) + 1))
 
 
+def test_options_that_are_refused_refuse_no_others() -> None:
+    """The first recomputation of the grid is of nothing in a dense model."""
+    task = question(model("gpt3-1.3b"), ModelRun(), Settings().numbers(), CLOCK, (2,), batch=2)
+    pins = Pins(only=("recompute=moe-act,full", "tp=1,2", "pp=1", "cp=1", "b=1", "data=zero3", "sp=yes"))
+    search = Search(task, space_of(task.model, task.counts, task.batch, pins))
+    document = certificate_of(search, search.run(5), 5)
+    assert document is not None
+    assert len(document["derived"]) == 2
+    assert checker.Plan(document).check().total() == search.space.size
+    assert not any("refused" in entry for entry in document["tables"]["states"]["entries"])
+
+
 # Intervals.
 
 numbers = st.one_of(st.integers(-(10**18), 10**18).map(Fraction), st.fractions(-1000, 1000, max_denominator=10**6))
