@@ -63,8 +63,6 @@ def why_nothing_fits(asked: Instance, pins: Pins) -> tuple[list[str], list[str]]
 
     There is less memory than anything takes that the pins leave, and more than is taken without them, if that is less. The cluster has to
     join no more devices than are asked for. Fewer options are tried than for users, since leaving out pins makes a grid large.
-
-    Raises InputError where nothing is left of the grid.
     """
     with patch.multiple(choices, DATA=("ddp", "zero1", "zero3"), ATTENTION=("ring",), AGAIN=("none", "full"), SCHEDULES=("1f1b",)):
         return _why_nothing_fits(asked, pins)
@@ -83,7 +81,10 @@ def _why_nothing_fits(asked: Instance, pins: Pins) -> tuple[list[str], list[str]
     def fits(own: Pins) -> bool:
         return any(one.fits for one in left(own))
 
-    grid(pins)
+    try:
+        grid(pins)
+    except InputError:  # no grid is left, which is an error and no answer
+        return [], []
     truth, _ = tried(replace(asked, space=grid(Pins())))
     most = [min((one.most for one in left(own)), default=None) for own in (Pins(), pins)]
     if most[0] is None:
