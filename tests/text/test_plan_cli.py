@@ -425,13 +425,14 @@ def test_a_frontier_that_is_interrupted_is_none(monkeypatch: pytest.MonkeyPatch,
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
+    task = small().task
     monkeypatch.setattr(answers, "frontier", stopped)
     pins, running = Pins(only=["dp=2", "recompute=none", "b=1", "data=zero3"]), Running(partial=partial)
     if not partial:
         with pytest.raises(KeyboardInterrupt):
-            answers.plan(small().task, pins, 1, running=running, pareto=True)
+            answers.plan(task, pins, 1, running=running, pareto=True)
         return
-    found = answers.plan(small().task, pins, 1, running=running, pareto=True)
+    found = answers.plan(task, pins, 1, running=running, pareto=True)
     assert len(found.plans) == 1
     assert found.frontier is None
     SCHEMA.validate(found.data)
