@@ -269,25 +269,16 @@ def plan(
 def _moved(search: Search, outcome: Outcome, verdicts: Verdicts, running: Running) -> tuple[Uneven, ...]:
     """The best layers of stages: of those plans that an interrupt has left time for."""
     found: list[Uneven] = []
-    try:
+    with outcome.interruptible(running):
         for one in all_uneven(search, outcome.plans, verdicts) if outcome.complete else ():
             found.append(one)
             running.tell(f"layers of {len(found)} placements shared out over their stages")
-    except KeyboardInterrupt:
-        if not running.partial:
-            raise
-        outcome.complete = False
     return tuple(found)
 
 
 def _frontier(search: Search, outcome: Outcome, verdicts: Verdicts, running: Running) -> Frontier | None:
     """The plans that nothing beats, None where that was interrupted."""
-    if not outcome.complete:
-        return None
-    try:
-        return frontier(search, verdicts, running)
-    except KeyboardInterrupt:
-        if not running.partial:
-            raise
-        outcome.complete = False
-        return None
+    if outcome.complete:
+        with outcome.interruptible(running):
+            return frontier(search, verdicts, running)
+    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -58,6 +58,16 @@ class Outcome:
         """How many points were worked out exactly."""
         return len(self.derived)
 
+    @contextmanager
+    def interruptible(self, running: Running) -> Iterator[None]:
+        """Work that an interrupt ends, with what is there so far, if it may be partial."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if not running.partial:
+                raise
+            self.complete = False
+
 
 @dataclass(kw_only=True)
 class Derived:
@@ -93,13 +103,10 @@ class Search:
         """The best points, so many at most. ``verdict``: whether one trains what one device trains; those that are not `proved` are cut.
         ``crew``: processes that know :meth:`of_unit`."""
         outcome = Outcome(objective=objective, cut=self.cut)
-        try:
+        with outcome.interruptible(running):
             self._look_ahead(objective, running, crew)
             self._choose(outcome, count, verdict, running)
-        except KeyboardInterrupt:
-            if not running.partial:
-                raise
-            outcome.complete = False
+        if not outcome.complete:
             for plan in self.early.values():
                 if isinstance(plan, Plan):
                     insort(outcome.plans, plan, key=objective.key)
