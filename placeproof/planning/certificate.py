@@ -11,20 +11,22 @@ from typing import Any
 
 from placeproof.core.diagnostics import InputError, refuse
 from placeproof.planning.bounds import StageKind, bounds, message_seconds, misfits, stage_amounts, stage_kinds
+from placeproof.planning.choices import shown
 from placeproof.planning.exact import Plan
 from placeproof.planning.formulas import Asked, Log, RecordedTimes
+from placeproof.planning.pool import inside
 from placeproof.planning.search import Outcome, Search
-from placeproof.planning.space import AXES, COPIED, Flow, Mesh, Option, Point, axes_of
+from placeproof.planning.space import AXES, COPIED, INSIDE, REPLICAS, SHARING, Flow, Mesh, Option, Point, Space, axes_of
 from placeproof.planning.tables import Blocks, PartAmounts, Points, StateAmounts
 from placeproof.verify import plan as checker
 
-#: Axes that split blocks, and those whose devices have samples of their own.
-INSIDE, REPLICAS = ("tp", "cp", "ep"), ("dp", "dp_shard", "dp_replicate", "ep")
 #: How many values the fields of a table have, 0 of one that is a value.
 _FIELDS: Mapping[type[PartAmounts | StateAmounts], Mapping[str, int]] = {
     PartAmounts: {"kept": 0, "late": 0, "working": 0, "computing": 4, "inside": 2, "launches": 2},
     StateAmounts: {"held": 0, "transient": 0, "updating": 0, "update": 0, "data": 2, "once": 2},
 }
+#: The options that a table depends on.
+_BY = {"blocks": ("sp", "attention", "recompute", "fp8"), "states": ("sp", "fp8", "data", "flow")}
 #: Reasons in the order in which they are tried of a box.
 _REASONS = ("batch", "uneven", "order", "refused", "memory", "time", "exact")
 #: In which order a box is taken apart.
@@ -47,7 +49,7 @@ def stated(search: Search, question: Mapping[str, Any]) -> dict[str, Any]:
     space = search.space
     tables = {"blocks": recorder.blocks(), "states": recorder.states()}
     exchanges, lines = recorder.exchanges()
-    every = len(AXES) + 4  # communicators, at most
+    every = len({*recorder.asked}) + 2  # one communicator for the axes of each exchange, and for those between stages
     return {
         "schema": checker.SCHEMA,
         "question": dict(question),
@@ -57,15 +59,7 @@ def stated(search: Search, question: Mapping[str, Any]) -> dict[str, Any]:
             "axes": list(AXES),
             "meshes": [list(_degrees(mesh)) for mesh in space.meshes],
             "replicas": list(REPLICAS),
-            "choices": {
-                "b": list(space.b),
-                "flow": [flow.text for flow in space.flows],
-                "recompute": list(space.recompute),
-                "attention": list(space.attention),
-                "sp": [_word(sp) for sp in space.sp],
-                "fp8": [_word(fp8) for fp8 in space.fp8],
-                "data": list(space.data),
-            },
+            "choices": {"b": list(space.b)} | _options(space),
         },
         "formulas": recorder.log.lines,
         "exchanges": exchanges,
@@ -88,8 +82,16 @@ def differences(search: Search, document: Mapping[str, Any], verdict: Callable[[
             yield f"`{point.expression}` is {verdict(point)}"
 
 
-def _word(chosen: bool) -> str:
-    return "yes" if chosen else "no"
+def _options(space: Space, option: Option | None = None, axes: Collection[str] = AXES) -> dict[str, list[str]]:
+    """The options of a grid, by coordinate; or those that are the same as ``option`` on meshes with several devices along some axes."""
+    every = {
+        "flow": space.flows, "recompute": space.recompute, "attention": space.attention, "sp": space.sp, "fp8": space.fp8,
+        "data": space.data,
+    }  # fmt: skip
+    if option is not None:
+        there = {"flow": "pp" in axes, "attention": "cp" in axes, "sp": "tp" in axes, "data": not {*SHARING}.isdisjoint(axes)}
+        every |= {name: (getattr(option, name),) for name in every if there.get(name, True)}
+    return {name: [shown(value) for value in values] for name, values in every.items()}
 
 
 class Recorder:
@@ -106,7 +108,7 @@ class Recorder:
     def blocks(self) -> dict[str, Any]:
         """What blocks take, by the axes that split them and by what they depend on."""
         space, entries = self.search.space, []
-        for axes in dict.fromkeys(tuple(a for a in axes_of(own) if a in INSIDE) for own in space.classes()):
+        for axes in dict.fromkeys(inside(axes_of(own)) for own in space.classes()):
             sps, attentions, _, _ = space.options_of(axes)
             same: list[tuple[Any, list[str]]] = []  # recomputations that change nothing beside others
             for sp, attention, fp8, recompute in product(sps, attentions, space.fp8, space.recompute):
@@ -117,14 +119,10 @@ class Recorder:
                     words.append(recompute)
                     continue
                 same.append((alike, [recompute]))
-                of = {
-                    "sp": [_word(sp)] if "tp" in axes else [_word(one) for one in space.sp],
-                    "attention": [attention] if "cp" in axes else list(space.attention),
-                    "recompute": same[-1][1],
-                    "fp8": [_word(fp8)],
-                }
+                own = _options(space, option, axes) | {"recompute": same[-1][1]}
+                of = {name: own[name] for name in _BY["blocks"]}
                 entries.append({"axes": list(axes), "pp": None, "several": None, "of": of} | made)
-        return {"by": ["sp", "attention", "recompute", "fp8"], "axes": list(INSIDE), "entries": entries}
+        return {"by": list(_BY["blocks"]), "axes": list(INSIDE), "entries": entries}
 
     def _block(self, option: Option, axes: tuple[str, ...]) -> dict[str, Any]:
         try:
@@ -158,15 +156,11 @@ class Recorder:
             sums = (False, True) if "pp" not in axes else (None,)
             for sp, fp8, word, flow, several in product(sps, space.fp8, data, flows, sums):
                 option = Option(data=word, sp=sp, attention=attentions[0], recompute=space.recompute[0], fp8=fp8, flow=flow)
-                of = {
-                    "sp": [_word(sp)] if "tp" in axes else [_word(one) for one in space.sp],
-                    "fp8": [_word(fp8)],
-                    "data": [word] if len(data) > 1 else list(space.data),
-                    "flow": [flow.text] if "pp" in axes else [one.text for one in space.flows],
-                }
+                own_of = _options(space, option, axes)
+                of = {name: own_of[name] for name in _BY["states"]}
                 entry = {"axes": list(axes), "pp": None if alike else stages, "several": several, "of": of}
                 entries.append(entry | self._states(option, axes, stages, sums=bool(several)))
-        return {"by": ["sp", "fp8", "data", "flow"], "axes": list(AXES), "entries": entries}
+        return {"by": list(_BY["states"]), "axes": list(AXES), "entries": entries}
 
     def _states(self, option: Option, axes: tuple[str, ...], stages: int, *, sums: bool) -> dict[str, Any]:
         if "dp_replicate" in axes and option.data in COPIED:
@@ -256,10 +250,7 @@ def _lists(axes: Collection[tuple[str, ...]]) -> list[list[str]]:
 def _point(point: Point, grid: Mapping[str, Any]) -> dict[str, Any]:
     """The coordinates of a point in a grid; of what changes nothing there, the first that there is."""
     own, option = grid["choices"], point.option
-    said = {
-        "b": point.b, "flow": option.flow.text, "recompute": option.recompute, "attention": option.attention, "sp": _word(option.sp),
-        "data": option.data, "fp8": _word(option.fp8),
-    }  # fmt: skip
+    said: dict[str, Any] = {"b": point.b} | {name: shown(getattr(option, name)) for name in own if name != "b"}
     return {"mesh": grid["meshes"].index([*_degrees(point.mesh)])} | {
         name: value if value in own[name] else own[name][0] for name, value in said.items()
     }
@@ -270,7 +261,7 @@ def _placed(search: Search, said: Mapping[str, Any], grid: Mapping[str, Any]) ->
     mesh = search.space.meshes[said["mesh"]]
     flow = next(flow for flow in search.space.flows if flow.text == said["flow"])
     words = {name: said[name] for name in ("recompute", "attention", "data")}
-    option = Option(sp=said["sp"] == _word(True), fp8=said["fp8"] == _word(True), flow=flow, **words)
+    option = Option(sp=said["sp"] == shown(True), fp8=said["fp8"] == shown(True), flow=flow, **words)
     return Point(mesh=mesh, option=option, b=said["b"], m=search.task.batch // (mesh.replicas * said["b"]))
 
 

@@ -143,10 +143,11 @@ def _allowed(tried: Mapping[str, tuple[object, ...]], pins: Pins, problems: Prob
 
 
 def _listed(values: Iterable[object]) -> str:
-    return ", ".join(_shown(v) for v in values)
+    return ", ".join(shown(v) for v in values)
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value of a choice, as it is pinned."""
     if isinstance(value, Flow):
         return value.text
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

@@ -11,7 +11,7 @@ import numpy as np
 
 from placeproof.planning.arrays import Array
 from placeproof.planning.objective import Objective
-from placeproof.planning.space import AXES, Mesh, Option, Point, Space, axes_of
+from placeproof.planning.space import AXES, INSIDE, Mesh, Option, Point, Space, axes_of
 from placeproof.planning.tables import Points
 
 
@@ -113,4 +113,4 @@ def share(piece: Piece, space: Space) -> int:
 
 def inside(axes: Sequence[str]) -> tuple[str, ...]:
     """Those that blocks know of: they are the same for all samples, and in every stage."""
-    return tuple(axis for axis in axes if axis in ("tp", "cp", "ep"))
+    return tuple(axis for axis in axes if axis in INSIDE)

@@ -12,6 +12,8 @@ from placeproof.schedules import load
 #: The axes of a mesh from the innermost to the outermost, as :func:`placeproof.cost.model.prices.layout` lays them.
 #: Data parallelism that shards states among some of its devices alone has two axes, in place of `dp`.
 AXES = ("tp", "cp", "ep", "dp", "dp_shard", "dp_replicate", "pp")
+#: Axes that split blocks, and those whose devices have samples of their own.
+INSIDE, REPLICAS = ("tp", "cp", "ep"), ("dp", "dp_shard", "dp_replicate", "ep")
 #: Axes whose devices have the same parameters of a block, unless they are sharded.
 SHARING = ("cp", "ep", "dp", "dp_shard")
 #: Kinds of data parallelism that are tried, those of context parallelism's attention, and what is computed again.
@@ -42,7 +44,7 @@ class Mesh:
     @property
     def replicas(self) -> int:
         """Devices that have samples of their own."""
-        return self.dp * self.dp_shard * self.dp_replicate * self.ep
+        return prod(getattr(self, axis) for axis in REPLICAS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
