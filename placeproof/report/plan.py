@@ -293,24 +293,14 @@ def _granted(found: Found) -> list[str]:
 
 
 def _data(found: Found) -> dict[str, Any]:
-    task, space, outcome, verdicts = found.task, found.space, found.outcome, found.verdicts
+    task, outcome, verdicts = found.task, found.outcome, found.verdicts
     return {
         "schema": SCHEMA,
         "model": task.model.name,
         "cluster": task.cluster.name,
         "devices": list(task.counts),
         "batch": task.batch,
-        "grid": {
-            "points": space.size,
-            "meshes": len(space.meshes),
-            "b": list(space.b),
-            "data": list(space.data),
-            "sp": list(space.sp),
-            "attention": list(space.attention),
-            "recompute": list(space.recompute),
-            "fp8": list(space.fp8),
-            "schedule": [flow.text for flow in space.flows],
-        },
+        "grid": _grid_data(found.space),
         "complete": outcome.complete,
         "cut": outcome.cut,
         "bounded": outcome.bounded,
@@ -318,17 +308,7 @@ def _data(found: Found) -> dict[str, Any]:
         "objective": next(name for name, one in OBJECTIVES.items() if one is outcome.objective),
         "plans": _listed(task, outcome.plans, outcome.objective, verdicts),
         "frontier": None if (front := found.frontier) is None else _frontier(task, front, verdicts),
-        "measured": [
-            {
-                "runs": of.name,
-                "cluster": known.cluster,
-                "steps": known.steps,
-                "error": known.error,
-                "rank_correlation": known.rank_correlation or None,
-                "regret": known.regret if known.rank_correlation else None,
-            }
-            for of, known in _known_times(task)
-        ],
+        "measured": [_measured_data(of.name, known) for of, known in _known_times(task)],
         "least": None if outcome.plans or outcome.least is None else plan_data(task, outcome.least, verdicts),
         "least_of_all": None if outcome.plans else outcome.least_of_all,
         "reasons": [
@@ -340,6 +320,31 @@ def _data(found: Found) -> dict[str, Any]:
             for one in found.besides
         ],
         "uneven": [stages.data(found, one) for one in found.uneven],
+    }
+
+
+def _grid_data(space: Space) -> dict[str, Any]:
+    return {
+        "points": space.size,
+        "meshes": len(space.meshes),
+        "b": list(space.b),
+        "data": list(space.data),
+        "sp": list(space.sp),
+        "attention": list(space.attention),
+        "recompute": list(space.recompute),
+        "fp8": list(space.fp8),
+        "schedule": [flow.text for flow in space.flows],
+    }
+
+
+def _measured_data(runs: str, known: KnownTimes) -> dict[str, Any]:
+    return {
+        "runs": runs,
+        "cluster": known.cluster,
+        "steps": known.steps,
+        "error": known.error,
+        "rank_correlation": known.rank_correlation or None,
+        "regret": known.regret if known.rank_correlation else None,
     }
 
 

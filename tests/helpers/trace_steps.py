@@ -23,6 +23,14 @@ def average(net):
     for p in net.parameters():
         dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)
 
+class Named(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = model()
+
+    def forward(self, *, batch):
+        return self.net(batch["x"])
+
 mse = nn.functional.mse_loss
 """
 #: By name: the body of ``train``, and the verdict, or what is said where the step is refused.
@@ -335,12 +343,6 @@ STEPS = {
     ),
     "samples by keyword, the same on all ranks": (
         """
-        class Named(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.net = model()
-            def forward(self, *, batch):
-                return self.net(batch["x"])
         net = DDP(Named())
         torch.manual_seed(3)
         x, y = data()
@@ -352,12 +354,6 @@ STEPS = {
     ),
     "samples by keyword": (
         """
-        class Named(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.net = model()
-            def forward(self, *, batch):
-                return self.net(batch["x"])
         net = DDP(Named())
         x, y = data()
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

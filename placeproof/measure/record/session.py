@@ -59,7 +59,7 @@ def _followed(script: Path, rank: int, world: int, step: int, *, fake: bool) -> 
     follower = Follower(recording, script, step)
     torch.manual_seed(_SEED)
     with ExitStack() as stack:
-        for change in (_groups(recording), _hooks(follower), _backward(follower), _parallel(fake=fake)):
+        for change in (_groups(recording), _hooks(follower), _given(follower), _backward(follower), _parallel(fake=fake)):
             stack.enter_context(change)
         stack.enter_context(Called(follower))
         stack.enter_context(Dispatched(follower))
@@ -134,18 +134,6 @@ def _hooks(follower: Follower) -> Iterator[None]:
             for name, parameter in module.named_parameters():
                 follower.rename(parameter, name.removeprefix("module."))
 
-    call, inside = nn.Module.__call__, [0]
-
-    def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        """Hooks of all modules are not told what is given by keyword."""
-        if not inside[0] and torch.is_grad_enabled():
-            follower.given(tree_leaves((args, kwargs)))
-        inside[0] += 1
-        try:
-            return call(module, *args, **kwargs)
-        finally:
-            inside[0] -= 1
-
     def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         follower.before_update([p for group in optimizer.param_groups for p in group["params"]])
 
@@ -159,11 +147,28 @@ def _hooks(follower: Follower) -> Iterator[None]:
         optimizers.register_optimizer_step_post_hook(after),
     )
     try:
-        with mock.patch.object(nn.Module, "__call__", called):
-            yield
+        yield
     finally:
         for handle in handles:
             handle.remove()
+
+
+@contextmanager
+def _given(follower: Follower) -> Iterator[None]:
+    """What modules are given that no other one calls: hooks of all modules are not told what is given by keyword."""
+    call, inside = nn.Module.__call__, [0]
+
+    def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if not inside[0] and torch.is_grad_enabled():
+            follower.given(tree_leaves((args, kwargs)))
+        inside[0] += 1
+        try:
+            return call(module, *args, **kwargs)
+        finally:
+            inside[0] -= 1
+
+    with mock.patch.object(nn.Module, "__call__", called):
+        yield
 
 
 @contextmanager
