@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 
-from placeproof.core.bounds import MOST_EXPONENT
 from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.core.mesh import Axis
 from placeproof.core.modes import Share
@@ -21,7 +19,6 @@ from placeproof.programs.flow import check_flow
 from placeproof.programs.ir import (
     FIRST_UNIT,
     Assign,
-    Binary,
     Call,
     Do,
     Expr,
@@ -32,12 +29,12 @@ from placeproof.programs.ir import (
     Stmt,
     calls,
     constant,
-    evaluated,
     expressions,
     own_expressions,
     reads,
     statements,
 )
+from placeproof.programs.numbers import check_divisors, check_in_flight, check_limit, check_powers
 from placeproof.programs.ops import DOMAINS, OPS, RESERVED, ROUNDS, Axes
 from placeproof.programs.ranks import check_ranks
 
@@ -515,58 +512,6 @@ def _symbols_known(program: Program, problems: Problems) -> None:
         walk(group.size)
 
 
-def _small_powers(program: Program, problems: Problems) -> None:
-    def degree(expr: Expr) -> Fraction:
-        """How high the powers of an expression are, those of one another multiplied."""
-        if isinstance(expr, Call):
-            return max((degree(a) for a in expr.args), default=Fraction(1))
-        if not isinstance(expr, Binary):
-            return Fraction(1)
-        inner = degree(expr.left)
-        if expr.op != "**":
-            return max(inner, degree(expr.right))
-        power = constant(expr.right)
-        highest = None if power is None else inner * max(abs(power), Fraction(1))
-        if highest is None or highest > MOST_EXPONENT:
-            problems.add(
-                "PP303", f"an exponent is a number, and at most {MOST_EXPONENT}", place=expr.place, help="multiply, or divide, instead"
-            )
-        return Fraction(1) if highest is None else highest
-
-    for stmt in statements(program.body):
-        for own in own_expressions(stmt):
-            degree(own)
-    for group in program.groups:
-        degree(group.size)
-
-
-def _no_division_by_zero(program: Program, problems: Problems) -> None:
-    for expr in (e for s in statements(program.body) for e in evaluated(s)):
-        if isinstance(expr, Binary) and expr.op == "/" and constant(expr.right) == 0:
-            problems.add("PP303", "this divides by zero", place=expr.place, help="divide by something else")
-
-
-def _some_in_flight(program: Program, problems: Problems) -> None:
-    for loop in (s for s in statements(program.body) if isinstance(s, For) and s.in_flight is not None):
-        number = constant(loop.in_flight) if loop.in_flight is not None else None
-        if number is not None and number < 1:
-            message = f"{number} micro-batches cannot be in flight: a device has one at least"
-            problems.add("PP303", message, place=loop.place, help="for example `in_flight=min(microbatches, pp)`")
-
-
-def _one_limit(program: Program, problems: Problems) -> None:
-    """The reference clips to the limit that the program names."""
-    if dict(program.reference).get("clip") != "global_norm":
-        return
-    named = [c for c in program.calls if c.op == "clip_factor"]
-    for call in named:
-        limit = constant(call.args[1]) if len(call.args) > 1 else None
-        if len(call.args) > 1 and (limit is None or limit <= 0):
-            problems.add("PP304", "the limit of `clip_factor` is no positive number", place=call.place, help="write it as a number")
-        elif len(call.args) > 1 and limit != program.clip_limit:
-            problems.add("PP304", "two limits are named, and the reference clips to one", place=call.place, help="name one limit")
-
-
 #: The language's rules, in the order in which they are checked.
 RULES: tuple[Rule, ...] = (
     Rule(code="PP302", demands="a program has at least one statement", check=_not_empty, whole=True),
@@ -576,10 +521,10 @@ RULES: tuple[Rule, ...] = (
     Rule(code="PP303", demands="a stage has the layers that it computes", check=_stages_have_their_layers),
     Rule(code="PP305", demands="an operation names an axis once, its factors included", check=_axes_once),
     Rule(code="PP304", demands="operations are called as the table says", check=_as_in_table),
-    Rule(code="PP303", demands="exponents are numbers, and small", check=_small_powers),
-    Rule(code="PP303", demands="nothing is divided by zero", check=_no_division_by_zero),
-    Rule(code="PP303", demands="at least one micro-batch is in flight", check=_some_in_flight),
-    Rule(code="PP304", demands="the limit to which the reference clips is one number", check=_one_limit),
+    Rule(code="PP303", demands="exponents are numbers, and small", check=check_powers),
+    Rule(code="PP303", demands="nothing is divided by zero", check=check_divisors),
+    Rule(code="PP303", demands="at least one micro-batch is in flight", check=check_in_flight),
+    Rule(code="PP304", demands="the limit to which the reference clips is one number", check=check_limit),
     Rule(code="PP304", demands="an operation has as many targets as results", check=_target_count),
     Rule(code="PP304", demands="only operations with one result stand inside an expression", check=_single_results_inside),
     Rule(code="PP306", demands="assigned names are free", check=_free_names),

@@ -8,7 +8,6 @@ here, and has a test of its own.
 from __future__ import annotations
 
 import importlib.resources
-from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -27,13 +26,7 @@ torch = pytest.importorskip("torch")
 
 from eager_models import Sizes, Step, step  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def drawn(seed: int) -> Sizes:

@@ -6,7 +6,6 @@ workspaces are no part of a pass. What the two have apart is named, stream by st
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -48,12 +47,7 @@ CASES: dict[str, dict[str, Any]] = {
 PLACES = {"dswiglu": "swiglu.", "dattention": "attention_flash.", "head.dgrad": "head.", "reduce_scatter": "head.", "dtable": "before"}
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @cache

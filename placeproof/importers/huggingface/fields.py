@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from placeproof.core.tables import FileKind, Table, records
-from placeproof.importers.huggingface import models
+from placeproof.importers.huggingface import models, recorded
 
 #: A size without which there is no model; transformers would silently take that of its own first model.
 REQUIRED = object()
@@ -114,12 +114,12 @@ class Family:
     inner: str = "intermediate_size"
     divides: bool = False
     rotary: str | None = "head_dim"
-    order: models.Order = models.llama_order
+    order: recorded.Order = recorded.llama_order
     ends: tuple[str, ...] = ("model.norm.", "lm_head.")
     turned: float = 1
     partial: bool = False
     weight_first: bool = False
-    buffers: models.Buffers = models.no_buffers
+    buffers: recorded.Buffers = recorded.no_buffers
     model: Blocks | None = None
     lacks: str = ""
 
@@ -171,15 +171,16 @@ def _setting(table: Table) -> Setting:
 
 def _family(table: Table, settings: Mapping[str, Setting], blocks: Mapping[str, Blocks]) -> Family:
     def function(table: Table, key: str) -> Any:
-        return getattr(models, table.choice(key, dir(models)), None)
+        module = recorded if key in ("buffers", "order") else models
+        return getattr(module, table.choice(key, dir(module)), None)
 
     def setting(name: str) -> Setting:
         if name not in settings:
             raise ValueError(f"there is no setting `{name}`")
         return settings[name]
 
-    def order(table: Table, key: str) -> models.Order:
-        made: models.Order = function(table, key) if isinstance(table.data[key], str) else models.always(*table.texts(key))
+    def order(table: Table, key: str) -> recorded.Order:
+        made: recorded.Order = function(table, key) if isinstance(table.data[key], str) else recorded.always(*table.texts(key))
         return made
 
     for key in ("layer", "sparse"):

@@ -153,7 +153,7 @@ def plain_mlp(v: Values, number: int) -> Weights:
     yield from linear(f"mlp.{out}", v["intermediate_size"], v["hidden_size"], INPUT, bias=_biased(v, "mlp_bias"))
 
 
-def _experts(v: Values) -> tuple[str, int, int, int]:
+def expert_sizes(v: Values) -> tuple[str, int, int, int]:
     """The name of what a layer's experts are in, their number, the hidden size, and the width of one."""
     number = next(v[name] for name in ("num_local_experts", "num_experts", "n_routed_experts") if name in v)
     return v.get("mlp", "mlp"), number, v["hidden_size"], v.get("moe_intermediate_size", v["intermediate_size"])
@@ -161,21 +161,21 @@ def _experts(v: Values) -> tuple[str, int, int, int]:
 
 def experts(v: Values, number: int) -> Weights:
     """The experts of a layer: (expert, output, input), gate and up in one tensor."""
-    name, count, hidden, inner = _experts(v)
+    name, count, hidden, inner = expert_sizes(v)
     yield Weight(name=f"{name}.experts.gate_up_proj", shape=(count, 2 * inner, hidden), split=1)
     yield Weight(name=f"{name}.experts.down_proj", shape=(count, hidden, inner), split=2)
 
 
 def turned_experts(v: Values, number: int) -> Weights:
     """The same, as (expert, input, output)."""
-    name, count, hidden, inner = _experts(v)
+    name, count, hidden, inner = expert_sizes(v)
     yield Weight(name=f"{name}.experts.gate_up_proj", shape=(count, hidden, 2 * inner), split=2)
     yield Weight(name=f"{name}.experts.down_proj", shape=(count, inner, hidden), split=1)
 
 
 def biased_experts(v: Values, number: int) -> Weights:
     """The same with biases."""
-    name, count, hidden, inner = _experts(v)
+    name, count, hidden, inner = expert_sizes(v)
     into, out = turned_experts(v, number)
     yield from (into, Weight(name=f"{name}.experts.gate_up_proj_bias", shape=(count, 2 * inner), split=1))
     yield from (out, Weight(name=f"{name}.experts.down_proj_bias", shape=(count, hidden)))
@@ -183,13 +183,13 @@ def biased_experts(v: Values, number: int) -> Weights:
 
 def router(v: Values, number: int) -> Weights:
     """The matrix that sends a token to experts."""
-    name, count, hidden, _ = _experts(v)
+    name, count, hidden, _ = expert_sizes(v)
     yield from linear(f"{name}.{v.get('router', 'gate')}", hidden, count, WHOLE, bias=_biased(v, "router_bias"))
 
 
 def shared_experts(v: Values, number: int) -> Weights:
     """Experts that every token passes, side by side as one network."""
-    name, _, hidden, inner = _experts(v)
+    name, _, hidden, inner = expert_sizes(v)
     width = v.get("shared_expert_intermediate_size", inner * v.get("n_shared_experts", 1))
     if width:
         yield from gated(f"{name}.{v.get('shared', 'shared_experts')}", hidden, width)
@@ -578,57 +578,6 @@ def layer(parts: Sequence[str], sparse: Sequence[str], v: Values, number: int) -
 #: Values that follow from others.
 Fill: TypeAlias = Callable[[Values], Values]
 Root: TypeAlias = Callable[[Values], Weights]
-#: Beginnings of the names of a layer's weights, in the order in which forward uses them.
-Order: TypeAlias = Callable[[Values], tuple[str, ...]]
-#: Elements of buffers by their type, "dtype" being that of the weights.
-Buffers: TypeAlias = Callable[[Values], Mapping[str, int]]
-
-
-def always(*names: str) -> Order:
-    """An order that no setting changes."""
-    return lambda _: names
-
-
-llama_order = always("input_layernorm.", "self_attn.", "post_attention_layernorm.", "mlp.")
-
-
-def opt_order(v: Values) -> tuple[str, ...]:
-    """Norms stand before what they belong to, or after it."""
-    attention = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj")
-    if v["do_layer_norm_before"]:
-        return ("self_attn_layer_norm", *attention, "final_layer_norm", "fc1", "fc2")
-    return (*attention, "self_attn_layer_norm", "fc1", "fc2", "final_layer_norm")
-
-
-def no_buffers(v: Values) -> Mapping[str, int]:
-    """None but the tables of rotary positions, if there are such."""
-    return {}
-
-
-def gemma_buffers(v: Values) -> Mapping[str, int]:
-    """What embeddings are multiplied by."""
-    return {"dtype": 1}
-
-
-def correction_buffers(v: Values) -> Mapping[str, int]:
-    """The correction biases of the routers."""
-    return {"dtype": _experts(v)[1] * sum(is_sparse(v, number) for number in range(v["num_hidden_layers"]))}
-
-
-def gemma4_buffers(v: Values) -> Mapping[str, int]:
-    """What embeddings and layers are multiplied by; what heads of another width have more frequencies."""
-    more = 2 * (-(-v["global_head_dim"] // 2) - -(-v["head_dim"] // 2))
-    return {"dtype": v["num_hidden_layers"] + 1 + bool(v["hidden_size_per_layer_input"]), "float32": more}
-
-
-def hybrid_buffers(v: Values) -> Mapping[str, int]:
-    """The correction biases of a Nemotron-H's routers."""
-    return {"dtype": v["n_routed_experts"] * v["layers_block_type"].count("moe")}
-
-
-def wide_correction_buffers(v: Values) -> Mapping[str, int]:
-    """The same in fp32, whatever the weights are in."""
-    return {"float32": correction_buffers(v)["dtype"]}
 
 
 def nothing(v: Values) -> Values:
