@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from placeproof.measure.record.loss import rational
 from placeproof.measure.record.nodes import NOTHING, ZERO, Node, Nodes
-from placeproof.measure.record.shadow import Shadows, mapped
+from placeproof.measure.record.runs import mapped
+from placeproof.measure.record.shadow import Shadows
 
 #: Operations that make zeros.
 _ZEROS = frozenset(("zeros", "zeros_like", "new_zeros", "zero"))
@@ -83,7 +85,7 @@ class Arithmetic:
             self._one(out, kept, self._of_norm(name))
             return
         rule = {"mul": self._product, "div": self._quotient, "add": self._sum_of(alpha), "sub": self._sum_of(-alpha)}[name]
-        self.shadows.write(out, mapped(rule, self.shadows.read(left), self.shadows.read(right)))
+        self.shadows.write(out, mapped(rule, *(self.shadows.read(t) for t in torch.broadcast_tensors(left, right))))
 
     def _tracked(self, value: Any) -> bool:
         return isinstance(value, Tensor) and bool(self.shadows.terms(value))

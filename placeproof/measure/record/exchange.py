@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from placeproof.measure.record.nodes import NOTHING, Node
-from placeproof.measure.record.shadow import Shadows, mapped
+from placeproof.measure.record.runs import Runs, chained, mapped
+from placeproof.measure.record.shadow import Shadows
 from placeproof.measure.recorder import SILENT, TABLE, group_name, reduction, tensors_of
 
 #: Where the argument that is read, and the one that is written, of an operation is called otherwise than ``input`` and the result.
@@ -60,7 +60,7 @@ def carry(done: Exchanged, shadows: Shadows, axes: tuple[str, ...], *, setup: bo
     """Give what a collective wrote its terms. In the set-up, what moves parameters leaves them what they are."""
     like = Node(kind=done.kind, axes=axes, op=done.op, root=done.root, line=line)
     read = [shadows.read(t) for t in done.reads]
-    if not any((r > NOTHING).any() for r in read):
+    if all(r.only == NOTHING or not r.length for r in read):
         for tensor in done.writes:
             if shadows.known(tensor) and done.kind != "broadcast":
                 shadows.write(tensor, NOTHING)
@@ -72,7 +72,7 @@ def carry(done: Exchanged, shadows: Shadows, axes: tuple[str, ...], *, setup: bo
     elif done.kind == "all_gather":
         _gather(done, shadows, read, like, count, setup=setup)
     elif done.kind in ("reduce_scatter", "scatter"):
-        parts = read if len(read) == count * len(done.writes) else [p for r in read for p in r.reshape(-1).chunk(count)]
+        parts = read if len(read) == count * len(done.writes) else [p for r in read for p in _chunks(r, count)]
         for i, tensor in enumerate(done.writes):
             shadows.write(tensor, _after(shadows, parts[i * count + rank], like, setup=setup))
     else:
@@ -80,7 +80,13 @@ def carry(done: Exchanged, shadows: Shadows, axes: tuple[str, ...], *, setup: bo
             shadows.write(tensor, shadows.nodes.unknown(shadows.terms(tensor), f"the exchange `{done.kind}`", line))
 
 
-def _after(shadows: Shadows, terms: Tensor, like: Node, *, setup: bool) -> Tensor:
+def _chunks(row: Runs, count: int) -> list[Runs]:
+    """Equal parts, one for each rank."""
+    size = row.length // count
+    return [row.part(i * size, size) for i in range(count)]
+
+
+def _after(shadows: Shadows, terms: Runs, like: Node, *, setup: bool) -> Runs:
     nodes = shadows.nodes
 
     def after(number: int) -> int:
@@ -91,7 +97,7 @@ def _after(shadows: Shadows, terms: Tensor, like: Node, *, setup: bool) -> Tenso
     return mapped(after, terms)
 
 
-def _gather(done: Exchanged, shadows: Shadows, read: Sequence[Tensor], like: Node, count: int, *, setup: bool) -> None:
+def _gather(done: Exchanged, shadows: Shadows, read: Sequence[Runs], like: Node, count: int, *, setup: bool) -> None:
     """Another rank's part is of the same kind as this one's. If it went to where a parameter was, it is that parameter's."""
     nodes = shadows.nodes
 
@@ -106,8 +112,8 @@ def _gather(done: Exchanged, shadows: Shadows, read: Sequence[Tensor], like: Nod
         shadows.write(tensor, _after(shadows, term, like, setup=setup))
 
 
-def _tiled(read: Sequence[Tensor], writes: Sequence[Tensor], count: int) -> list[Tensor]:
+def _tiled(read: Sequence[Runs], writes: Sequence[Tensor], count: int) -> list[Runs]:
     """This rank's part, as often as what is written has parts."""
     if len(read) == len(writes):
-        return [torch.cat([r.reshape(-1)] * count).reshape(w.shape) for r, w in zip(read, writes, strict=True)]
-    return [read[i % len(read)].reshape(w.shape) for i, w in enumerate(writes)]
+        return [chained([r] * count) for r in read]
+    return [read[i % len(read)] for i in range(len(writes))]

@@ -18,9 +18,11 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from placeproof.measure.record.arithmetic import Arithmetic
 from placeproof.measure.record.exchange import Exchanged, carry, read_exchange
+from placeproof.measure.record.moves import MOVES
 from placeproof.measure.record.nodes import NOTHING, ZERO, Node
 from placeproof.measure.record.recording import Recording, Seen, State
-from placeproof.measure.record.shadow import MOVES, Shadows, local, mapped
+from placeproof.measure.record.runs import combined, mapped
+from placeproof.measure.record.shadow import Shadows, local
 from placeproof.measure.recorder import NAMESPACES
 
 _STATISTICS = frozenset(("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "cudnn_batch_norm", "batch_norm"))
@@ -129,8 +131,8 @@ class Follower:
             turn = len(self.recording.turns) - 1
             terms = self.shadows.read(local(tensor))
             numbers = mapped(lambda n: self._passed(n, turn), terms)
-            self.shadows.write(local(gradient), numbers.reshape(local(gradient).shape))
-            states = frozenset[int]().union(*(self.nodes.states(int(n)) for n in terms.unique()))
+            self.shadows.write(local(gradient), numbers)
+            states = frozenset[int]().union(*(self.nodes.states(n) for n in terms.distinct()))
             self.recording.events.append(Seen(kind="pass", phase="backward", states=states, turn=turn, line=self.line()))
 
     def _passed(self, number: int, turn: int) -> int:
@@ -152,12 +154,11 @@ class Follower:
                     self._reads(p, p.grad)
 
     def _reads(self, p: Tensor, gradient: Tensor) -> None:
-        terms, read = self.shadows.read(local(p)).reshape(-1), self.shadows.read(local(gradient)).reshape(-1)
+        terms, read = self.shadows.read(local(p)), self.shadows.read(local(gradient))
         partial = _partial(gradient)
-        if terms.numel() != read.numel():
+        if terms.length != read.length or not terms.length:
             return
-        for pair in torch.unique(torch.stack([terms, read]), dim=1).T:
-            of, term = int(pair[0]), int(pair[1])
+        for of, term in combined(terms, read)[0]:
             if of > ZERO:
                 self._by_hand(of, self.nodes.exchanged(term, Node(kind="all_reduce", axes=partial, op="sum")) if partial else term)
 
@@ -201,12 +202,12 @@ class Follower:
         for tensor in kept:
             read = self.shadows.read(local(tensor))
             states = self.read.get(id(tensor), frozenset())
-            own = states or frozenset[int]().union(*(self.nodes.states(int(n)) for n in read.unique() if n > ZERO))
+            own = states or frozenset[int]().union(*(self.nodes.states(n) for n in read.distinct() if n > ZERO))
             if len(own) == 1 and dist.get_backend() != "fake":  # of what was gathered for its use a part
                 self.recording.states[min(own)].left = digest(local(tensor))
-            if len(states) == 1 and (read <= ZERO).any():
+            if len(states) == 1 and any(n <= ZERO for n in read.distinct()):
                 self.recording.final[min(states)] = (NOTHING,)
-            for number in (int(n) for n in read.unique() if n > ZERO):
+            for number in (n for n in read.distinct() if n > ZERO):
                 for index in self.nodes.states(number):
                     self._ends(index, number, tensor)
 
@@ -233,12 +234,12 @@ class Follower:
         name = func._schema.name.rpartition("::")[2]
         if name in _STATISTICS and any(a is True for a in args):
             self.recording.statistics.append(self.line())
-        if name in MOVES or name.startswith("_foreach_copy"):
+        if name in MOVES:
             if self._any(args) or self._any(tuple(kwargs.values())):
                 self._move(func, args, kwargs, out)
         elif self.optimizing:
             self._written(func, args, "update")
-        elif self._any(args) or (isinstance(out, Tensor) and name.startswith(("zero", "new_zero"))):
+        elif self._any((*args, *kwargs.values())) or (isinstance(out, Tensor) and name.startswith(("zero", "new_zero"))):
             self._arithmetic(name, func, args, kwargs, out)
 
     def _arithmetic(self, name: str, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:

@@ -1,27 +1,23 @@
-"""What each element of a tensor is made of, kept beside its storage: a whole number a number, which names a term of ``trace_nodes``.
+"""What each element of a tensor is made of, kept beside its storage: a whole number an element, which names a term of ``nodes``.
 
-Views share storage, so they share this. What only moves numbers is followed by doing the same to these numbers.
+Views share storage, so they share this. A storage has runs of equal numbers, byte by byte, so that views of another element type share
+it too. A gradient is a few runs, however large it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
+from placeproof.measure.record.moves import copies
 from placeproof.measure.record.nodes import NOTHING, ZERO, Node, Nodes
-
-#: Operations that move numbers and do nothing else to them.
-MOVES = frozenset(
-    (
-        "_chunk_cat", "_foreach_copy_", "_to_copy", "alias_copy", "all_gather_copy_in", "cat", "chunk_cat", "clone", "constant_pad_nd",
-        "copy_", "index_select", "lift_fresh_copy", "narrow_copy", "roll", "set_", "slice_scatter", "split_with_sizes_copy", "stack",
-        "view_copy",
-    )
-)  # fmt: skip
+from placeproof.measure.record.runs import Array, Runs, chained, mapped
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -30,55 +26,61 @@ def local(tensor: Tensor) -> Tensor:
 
 
 class Shadows:
-    """The terms of all tensors that were ever given some. They keep those tensors' storage alive, so that none takes its place."""
+    """The terms of all tensors that were ever given some. Their storage may end, but none takes its place."""
 
     def __init__(self, nodes: Nodes) -> None:
         self.nodes = nodes
-        self._of: dict[int, Tensor] = {}
-        self._kept: list[Any] = []
+        self._of: dict[int, Runs] = {}
+        self._places: dict[int, StorageWeakRef] = {}
 
     def known(self, tensor: Tensor) -> bool:
         """Whether a tensor's storage has terms."""
         return tensor.layout == torch.strided and tensor.untyped_storage()._cdata in self._of
 
-    def of(self, tensor: Tensor) -> Tensor:
-        """The terms of a tensor, as a view that can be written."""
+    def read(self, tensor: Tensor) -> Runs:
+        """The terms of a tensor, as they are now, in the order of its elements."""
+        if not self.known(tensor) or not tensor.numel():
+            return Runs.same(NOTHING, tensor.numel())
+        begin, length = _extent(tensor)
+        whole = self._longer(tensor.untyped_storage()._cdata, begin + length).part(begin, length)
+        if whole.only is not None:
+            return Runs.same(whole.only, tensor.numel())
+        begins, row = _rows(tensor)
+        return whole.taken(begins - begin, row).narrowed(tensor.element_size(), NOTHING)
+
+    def write(self, tensor: Tensor, terms: Runs | int) -> None:
+        """Give a tensor its terms, as many, or one for all. Raises ValueError for another number of them."""
+        if isinstance(terms, int) or terms.length == 1:
+            terms = Runs.same(terms if isinstance(terms, int) else int(terms.values[0]), tensor.numel())
+        if terms.length != tensor.numel():
+            raise ValueError(f"{terms.length} terms are no terms of {tensor.numel()} elements")
+        if not terms.length or (terms.only == NOTHING and not self.known(tensor)):
+            return
         storage = tensor.untyped_storage()
-        need = max(storage.nbytes() // tensor.element_size(), _extent(tensor))
-        flat = self._of.get(storage._cdata)
-        if flat is None or flat.numel() < need:
-            larger = torch.full((need,), NOTHING, dtype=torch.int64)
-            if flat is None:
-                self._kept.append(storage)
-            else:
-                larger[: flat.numel()] = flat
-            self._of[storage._cdata] = flat = larger
-        return flat.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
-
-    def read(self, tensor: Tensor) -> Tensor:
-        """The terms of a tensor, as they are now."""
-        if not self.known(tensor):
-            return torch.full(tensor.size(), NOTHING, dtype=torch.int64)
-        return self.of(tensor).clone()
-
-    def write(self, tensor: Tensor, terms: Tensor | int) -> None:
-        """Give a tensor its terms, as many or one for all."""
-        if isinstance(terms, int):
-            self.of(tensor).fill_(terms)
-        else:
-            self.of(tensor).copy_(terms.expand(tensor.size()) if terms.numel() == 1 else terms.reshape(tensor.size()))
+        if storage._cdata not in self._of:
+            self._of[storage._cdata], self._places[storage._cdata] = Runs.same(NOTHING, 0), StorageWeakRef(storage)
+        for dim in (d for d, (n, s) in enumerate(zip(tensor.size(), tensor.stride(), strict=True)) if n > 1 and s == 0):
+            tensor = tensor.narrow(dim, 0, 1)  # all of these are one number
+            terms = Runs.same(NOTHING if terms.only is None else terms.only, tensor.numel())
+        begin, length = _extent(tensor)
+        flat = self._longer(storage._cdata, max(storage.nbytes(), begin + length))
+        begins, row = (np.array([begin]), length) if terms.only is not None and _dense(tensor) else _rows(tensor)
+        self._of[storage._cdata] = flat.put(begins, row, terms.widened(tensor.element_size()))
 
     def terms(self, tensor: Tensor) -> tuple[int, ...]:
         """The distinct terms of a tensor that say something, in the order of their numbers."""
-        return tuple(int(n) for n in self.of(tensor).unique() if n > NOTHING) if self.known(tensor) else ()
+        return tuple(n for n in self.read(tensor).distinct() if n > NOTHING) if self.known(tensor) else ()
 
     def moved(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
         """Follow an operation that moves numbers: do the same to the terms."""
-        kept = {k: v for k, v in kwargs.items() if k not in ("dtype", "device", "layout", "pin_memory", "non_blocking", "memory_format")}
-        result = func(*(self._mapped(a) for a in args), **{k: self._mapped(v) for k, v in kept.items()})
-        written = func._schema.is_mutable
-        if not written and isinstance(out, Tensor):
-            self.write(out, result)
+        name = func._schema.name.rpartition("::")[2]
+        copied = copies(name, args, kwargs, out)
+        if copied is None:
+            self.write(kwargs.get("out", out), self._number_by_number(name, args))
+            return
+        read = [(into, NOTHING if source is None else self._spread(source, into)) for into, source in copied]
+        for into, terms in read:
+            self.write(into, terms)
 
     def forget(self) -> None:
         """A new step begins: parameters are as before their update, what is zero stays so, and nothing is known of anything else."""
@@ -89,29 +91,51 @@ class Shadows:
                 return number if number == ZERO else NOTHING
             return nodes.add(Node(kind="param", index=min(nodes.states(number))))
 
-        for flat in self._of.values():
-            flat.copy_(mapped(again, flat))
+        for place in [p for p, storage in self._places.items() if storage.expired()]:
+            del self._of[place], self._places[place]
+        for place, flat in self._of.items():
+            self._of[place] = mapped(again, flat)
 
-    def _mapped(self, value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return self.of(value)
-        if isinstance(value, (list, tuple)) and value and isinstance(value[0], Tensor):
-            return [self.of(v) for v in value]
-        return value
+    def _longer(self, place: int, length: int) -> Runs:
+        """The terms of a storage of at least so many bytes: it may have grown, and what has shrunk may grow again."""
+        flat = self._of[place]
+        if flat.length < length:
+            self._of[place] = flat = chained((flat, Runs.same(NOTHING, length - flat.length)))
+        return flat
+
+    def _spread(self, source: Tensor, into: Tensor) -> Runs:
+        return self.read(source if source.numel() == into.numel() else source.expand(into.size()))
+
+    def _number_by_number(self, name: str, args: tuple[Any, ...]) -> Runs:
+        """The operation itself, on all terms of its first tensor."""
+        source = args[0]
+        terms = torch.from_numpy(self.read(source).each()).reshape(source.size())
+        return Runs.listed(getattr(torch.ops.aten, name)(terms, *args[1:]).reshape(-1).numpy())
 
 
-def _extent(tensor: Tensor) -> int:
-    """How many elements from the start of its storage a tensor reaches."""
-    if tensor.numel() == 0:
-        return 0
-    reach: int = sum((n - 1) * s for n, s in zip(tensor.size(), tensor.stride(), strict=True))
-    return int(tensor.storage_offset()) + reach + 1
+def _extent(tensor: Tensor) -> tuple[int, int]:
+    """The first byte in its storage that a tensor has, and the number of bytes up to the last one."""
+    reach = sum((n - 1) * s for n, s in zip(tensor.size(), tensor.stride(), strict=True)) + 1
+    return int(tensor.storage_offset()) * tensor.element_size(), int(reach) * tensor.element_size()
 
 
-def mapped(function: Callable[..., int], *terms: Tensor) -> Tensor:
-    """Apply a function of terms to tensors of them, element by element; it is called once for each combination that occurs."""
-    spread = torch.broadcast_tensors(*terms)
-    rows = torch.stack([t.reshape(-1) for t in spread], dim=1)
-    distinct, where = torch.unique(rows, dim=0, return_inverse=True)
-    made = torch.tensor([function(*(int(n) for n in row)) for row in distinct], dtype=torch.int64)
-    return made[where].reshape(spread[0].size()) if rows.numel() else torch.zeros(spread[0].size(), dtype=torch.int64)
+def _dense(tensor: Tensor) -> bool:
+    """Whether a tensor's elements lie side by side, in whatever order."""
+    row = 1
+    for stride, size in sorted((s, n) for n, s in zip(tensor.size(), tensor.stride(), strict=True) if n != 1):
+        if stride != row:
+            return False
+        row *= size
+    return True
+
+
+def _rows(tensor: Tensor) -> tuple[Array, int]:
+    """Where in its storage a tensor's elements lie, in their order: the first bytes of rows of neighbours, and the bytes of a row."""
+    dims = [(n, s) for n, s in zip(tensor.size(), tensor.stride(), strict=True) if n != 1]
+    row = 1
+    while dims and dims[-1][1] == row:
+        row *= dims.pop()[0]
+    begins = np.array([int(tensor.storage_offset())], dtype=np.int64)
+    for size, stride in dims:
+        begins = (begins[:, None] + np.arange(size) * stride).reshape(-1)
+    return begins * tensor.element_size(), row * tensor.element_size()
