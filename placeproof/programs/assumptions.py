@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Assumption:
     """A named assumption. ``without`` says what holds instead when it is dropped; None where it cannot be.
 
-    ``where``: made only of programs that have an axis which splits this; ``experts``: that have a group of experts; ``elements``: with a
-    group that is trained and of which the optimizer is not said to read more than an element.
+    ``where``: made only of programs that have an axis which splits this; ``experts``: that have a group of experts; ``counts``: that say of
+    what the loss is a mean; ``elements``: with a group that is trained and of which the optimizer is not said to read more than an element.
     """
 
     name: str
@@ -28,6 +28,10 @@ class Assumption:
 
     def concerns(self, program: Program) -> bool:
         """Whether it is made of a program, unless it is dropped."""
+        if self.where == "counts":
+            return bool(program.loss)
+        if self.name == "equal-token-counts" and program.loss:
+            return False
         if self.where == "experts":
             return any(g.experts for g in program.groups)
         if self.where == "elements":
@@ -46,6 +50,13 @@ _ROWS = (
         name="equal-token-counts",
         says="every device has equally many tokens that count, in every micro-batch",
         without="token counts differ, and the reference weights every token of the global batch alike",
+    ),
+    Assumption(
+        name="something-counts",
+        says="every device has something that counts in each micro-batch: tokens, samples, sequences, prompts, weights above zero; how "
+        "many may differ",
+        without=None,
+        where="counts",
     ),
     Assumption(
         name="elementwise-optimizer",

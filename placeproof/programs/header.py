@@ -14,7 +14,8 @@ from placeproof.core.mesh import SPLITS, USUAL_SPLITS, Axis, axis_order
 from placeproof.core.modes import MODES, Mode
 from placeproof.core.states import STATES
 from placeproof.programs.assumptions import ASSUMPTIONS, always_made
-from placeproof.programs.ir import DEFAULT_GROUP, Expr, Group, Placed, Program, Ref, Stmt, Tensor
+from placeproof.programs.ir import DEFAULT_GROUP, Expr, Group, Placed, Program, Ref, Stmt, Tensor, Term
+from placeproof.programs.losses import read_terms
 from placeproof.programs.ops import DOMAINS
 
 #: What a single device's step may do beyond a plain one: option -> allowed values, the first being what is usual.
@@ -59,6 +60,7 @@ class Header:
     unit: int | None = None
     approximates: list[str] = field(default_factory=list)
     reference: dict[str, str] = field(default_factory=dict)
+    loss: tuple[Term, ...] | None = None
     without: list[str] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
 
@@ -80,6 +82,7 @@ class Header:
             unit=self.unit,
             approximates=tuple(self.approximates),
             reference=tuple(sorted(self.reference.items())),
+            loss=self.loss or (),
             without=tuple(dict.fromkeys(self.without)),
             tensors=tuple(self.tensors),
         )
@@ -305,8 +308,12 @@ def _reference(node: ast.Call, header: Header, reader: Reader) -> None:
         return
     for name, value in _keywords(node, reader):
         text = _text(value)
-        if name not in REFERENCE:
-            hint = suggestion(name, REFERENCE) or "one of " + ", ".join(REFERENCE)
+        if name == "loss":
+            if header.loss is not None:
+                reader.refuse(value, "`loss` is said twice", "say it once", code="PP305")
+            header.loss = read_terms(value, reader)
+        elif name not in REFERENCE:
+            hint = suggestion(name, REFERENCE) or "one of " + ", ".join(("loss", *REFERENCE))
             reader.refuse(value, f"the reference step has no option `{name}`", hint)
         elif text not in REFERENCE[name]:
             reader.refuse(value, f"`{_shown(value)}` is no value of `{name}`", "one of " + ", ".join(REFERENCE[name]))

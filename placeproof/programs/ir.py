@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from placeproof.core.diagnostics import Place
 from placeproof.core.mesh import Axis
@@ -219,12 +219,26 @@ class Placed:
     place: Place | None = field(default=None, compare=False, repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """One term of what the reference trains: ``factor`` times the sum of a ``loss`` of all units ``of``, divided by how many of ``over``
+    there are (or by that number). Over micro-batches: the mean of the mean of each."""
+
+    MAIN: ClassVar[str] = "main"
+
+    factor: Fraction
+    over: str | Fraction
+    of: str
+    loss: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Program:
     """A whole step program. ``unit`` is the number of parameters in the largest unit, where it is fixed.
 
-    ``reference`` says what the single device does beyond a plain step (:data:`placeproof.programs.header.REFERENCE`), and
-    ``without`` names assumptions that are not made. A program over ``tensors`` is one block of a model, forward and backward: it has
+    ``reference`` says what the single device does beyond a plain step (:data:`placeproof.programs.header.REFERENCE`), ``loss`` of what
+    its loss is a mean (of all tokens, of which every device has equally many, where it does not say), and ``without`` names assumptions
+    that are not made. A program over ``tensors`` is one block of a model, forward and backward: it has
     no states.
     """
 
@@ -237,6 +251,7 @@ class Program:
     unit: int | None = None
     approximates: tuple[str, ...] = ()
     reference: tuple[tuple[str, str], ...] = ()
+    loss: tuple[Term, ...] = ()
     without: tuple[str, ...] = ()
     tensors: tuple[Tensor, ...] = ()
 

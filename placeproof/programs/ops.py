@@ -55,6 +55,8 @@ _REDUCE = ("op", ("sum", "mean", "max"))
 _VIA = ("via", ("ring", "all_to_all"))
 _DIM: tuple[str, tuple[str, ...]] = ("dim", ())
 _OVER: tuple[str, tuple[str, ...]] = ("over", ())
+#: What losses are means over (placeproof.programs.losses.UNITS).
+_UNITS = ("tokens", "samples", "sequences", "prompts", "weights")
 _OPS = (
     # Collectives. A reduction needs every device of its group; the result of the others is data that moved.
     Op(name="all_reduce", operands=("x",), axes=Axes.SOME, options=(_REDUCE,), collective=True,
@@ -98,7 +100,9 @@ _OPS = (
        doc="output and, as a second target, what backward needs of it"),
     Op(name="loss", operands=("x",), doc="gradient of the loss with respect to the model's output: backward begins"),
     Op(name="backward", operands=("w", "saved", "dx"), optional=2, results=(1, 2),
-       doc="the parameters' gradient and, as a second target, the input's; `backward(w, i)` is a whole pass over micro-batch i"),
+       options=(("mean", _UNITS), ("sum", _UNITS), ("loss", ())),
+       doc="the parameters' gradient and, as a second target, the input's; `backward(w, i)` is a whole pass over micro-batch i: of the "
+       "mean loss of the device's own tokens, unless `mean=`, `sum=` or `loss=` say otherwise"),
     Op(name="backward_input", operands=("w", "saved", "dx"), doc="the input's gradient alone"),
     Op(name="backward_weight", operands=("w", "saved", "dx", "x"), optional=1,
        doc="the parameters' gradient alone; `x` is the input where forward did not keep it whole"),
@@ -140,6 +144,9 @@ _OPS = (
     Op(name="scale", operands=("x", "factor"), doc="multiply by a scalar"),
     Op(name="zero", operands=("x",), results=(0, 0), doc="set to zero"),
     Op(name="tokens", operands=("microbatch",), optional=1, doc="the number of tokens that count in the device's own samples"),
+    Op(name="count", operands=("microbatch",), optional=1, options=(("of", _UNITS[1:]),),
+       doc="how many samples, sequences or prompts the device's own micro-batch has, or the sum of the weights of its samples; those "
+       "whose tokens lie on several devices count on each"),
     Op(name="square_norm", operands=("x",), options=(("shared", ("all", "first")),),
        doc="sum of squares of what this device holds; of a weight that stages share, `shared=first` leaves out what the last stage has"),
     Op(name="min", operands=("a", "b"), doc="the smaller of two scalars"),

@@ -23,7 +23,9 @@ from placeproof.programs.ir import (
     Program,
     Ref,
     Stmt,
+    Term,
 )
+from placeproof.programs.losses import UNITS
 
 _STRENGTH = {"+": 1, "-": 1, "*": 2, "/": 2, "**": 4}
 _UNARY = 3
@@ -64,10 +66,33 @@ def _header(program: Program) -> Iterator[str]:
     for t in program.tensors:
         options = [*(f"{axis}={dim}" for axis, dim in t.split), *([f"picks={t.picks}"] if t.picks else [])]
         yield f"tensor({', '.join([t.name, *t.dims, *options])})"
-    if program.reference:
-        yield f"reference({', '.join(f'{k}={v}' for k, v in program.reference)})"
+    said = [f"{k}={v}" for k, v in program.reference]
+    said += [f"loss={contract(program.loss)}"] if program.loss else []
+    if said:
+        yield f"reference({', '.join(said)})"
     if program.without:
         yield f"without({', '.join(_quote(name) for name in program.without)})"
+
+
+def contract(terms: tuple[Term, ...]) -> str:
+    """Of what a loss is a mean, as it is written."""
+    return " + ".join(map(_term, terms))
+
+
+def _term(term: Term) -> str:
+    over = term.over if isinstance(term.over, str) else _quotient(term.over)
+    usual = "tokens" if term.over not in UNITS else term.over
+    options = [f"of={term.of}"] if term.of != usual else []
+    options += [f"loss={term.loss}"] if term.loss != Term.MAIN else []
+    factor = "" if term.factor == 1 else f"{_quotient(term.factor)} * "
+    return f"{factor}mean_over({', '.join([over, *options])})"
+
+
+def _quotient(value: Fraction) -> str:
+    try:
+        return _number(value)[0]
+    except ValueError:  # no decimal
+        return f"{value.numerator} / {value.denominator}"
 
 
 def _groups(groups: tuple[Group, ...]) -> Iterator[str]:

@@ -372,7 +372,7 @@ def _gradients_of_something(program: Program, problems: Problems) -> None:
 
 
 #: Operations on samples, and how many operands stand before the micro-batch.
-_OF_SAMPLES = {"data": 0, "tokens": 0, "backward": 1, "statistics": 1}
+_OF_SAMPLES = {"data": 0, "tokens": 0, "count": 0, "backward": 1, "statistics": 1}
 
 
 def _batches_are_named(program: Program, problems: Problems) -> None:

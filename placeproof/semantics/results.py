@@ -166,7 +166,7 @@ RESULTS: Mapping[str, Rule] = {conversion.op: _laid(conversion.after) for conver
     **dict.fromkeys(("backward", "backward_weight", "backward_with"), _backward),
     **dict.fromkeys(("update", "update_with"), _update),
     **dict.fromkeys(("quantize", "cast"), _narrowed),
-    **dict.fromkeys(("statistics", "tokens", "square_norm", "found_inf"), _number),
+    **dict.fromkeys(("statistics", "tokens", "count", "square_norm", "found_inf"), _number),
     **dict.fromkeys(("sqrt", "clip_factor", "rescale", "random", "min", "max"), _number),
     "all_to_all": _exchanged,
     **dict.fromkeys(("send", "tied_reduce", "start", "wait"), _unchanged),

@@ -384,9 +384,9 @@ parameters = broadcast(parameters, dp, root=owner)
 
 
 def test_signatures_say_what_may_be_left_out() -> None:
-    written = {name: OPS[name].signature() for name in ("backward", "all_reduce", "update", "send")}
+    written = {name: OPS[name].signature() for name in ("backward_weight", "all_reduce", "update", "send")}
     assert written == {
-        "backward": "backward(w, [saved], [dx])",
+        "backward_weight": "backward_weight(w, saved, dx, [x])",
         "all_reduce": "all_reduce(x, axis, ..., op=sum|mean|max)",
         "update": "update(parameters, optimizer, gradients, [skip])",
         "send": "send(x, axis, to=...)",

@@ -9,12 +9,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from placeproof.programs.ir import Term
+from placeproof.programs.losses import MICRO_BATCHES, UNITS
 from placeproof.semantics.meaning.layout import CHANNELS, Element
 from placeproof.semantics.meaning.world import World
 
@@ -85,7 +88,9 @@ class Reference:
         return new, momentum
 
     def _loss(self, theta: Tensor, step: int) -> Tensor:
-        """The mean over the tokens of the global batch."""
+        """What is trained: the mean over the tokens of the global batch, unless the program says otherwise."""
+        if self.world.program.loss:
+            return torch.stack([float(term.factor) * self._of_term(theta, term, step) for term in self.world.program.loss]).sum()
         tokens, statistic = [float(self.problem.tokens(s, step)) for s in self.samples], 1.0
         if self.problem.coupled:
             statistic = math.fsum(float(self.problem.statistic(s, step)) for s in self.samples) / len(self.samples)
@@ -93,9 +98,62 @@ class Reference:
         losses = [of_sample(theta, s, step, statistic) * count for s, count in zip(self.samples, tokens, strict=True)]
         return torch.stack(losses).sum() / sum(tokens)
 
-    def _of_flat(self, theta: Tensor, sample: tuple[int, ...], step: int, statistic: float) -> Tensor:
+    def _of_term(self, theta: Tensor, term: Term, step: int) -> Tensor:
+        """The losses of all units, divided by how many there are of what the term is a mean over."""
+        batches: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        for sample in self.samples:  # those that differ by where tokens lie alone are of one micro-batch
+            own = (n for n, f in zip(sample, self.layout.sample_factors, strict=False) if not self.layout.axis_of(f).splits.tokens)
+            batches.setdefault((*own, sample[-1]), []).append(sample)
+        every = [
+            (
+                self._units(theta, key, own, term, step),
+                self._units(theta, key, own, replace(term, of=str(term.over)), step) if term.over in UNITS else [],
+            )
+            for key, own in batches.items()
+        ]
+        sums = [torch.stack([loss * many for many, loss in units]).sum() for units, _ in every]
+        if term.over == MICRO_BATCHES:
+            own_means = [total / sum(many for many, _ in units) for total, (units, _) in zip(sums, every, strict=True)]
+            return torch.stack(own_means).sum() / len(own_means)
+        count = float(term.over) if isinstance(term.over, Fraction) else sum(many for _, units in every for many, _ in units)
+        return torch.stack(sums).sum() / count
+
+    def _units(
+        self, theta: Tensor, key: tuple[int, ...], parts: list[tuple[int, ...]], term: Term, step: int
+    ) -> list[tuple[float, Tensor]]:
+        """The units of a micro-batch: how many each counts for, and the mean loss of its tokens."""
+        factors = self.layout.sample_factors
+        shared = [f for f in factors if not self.layout.axis_of(f).splits.tokens]
+
+        def drawn(what: str, q: int | None) -> float:
+            return float(self.problem.of_sequence(what, [0, 1], shared, key, q, step))
+
+        def tokens(q: int) -> list[tuple[float, Tensor]]:
+            counts = [float(self.problem.of_sequence("tokens", [1], list(factors), s, q, step)) for s in parts]
+            if self.layout.network:
+                losses = [self._of_network(theta, s, step, 1.0) for s in parts]
+            else:
+                losses = [self._of_flat(theta, s, step, 1.0, f"{term.loss} loss of sequence {q}, ") for s in parts]
+            return list(zip(counts, losses, strict=True))
+
+        count = 1 if self.layout.network else int(drawn("number of sequences", None))
+        if term.of == "tokens":
+            return [one for q in range(count) for one in tokens(q)]
+        groups: list[list[int]] = []
+        for q in range(count):
+            begins = {"sequences": True, "prompts": None}.get(term.of, False)
+            new = begins or q == 0 or drawn(f"begins another {'prompt' if begins is None else 'sample'}", q) > 0
+            groups = [*groups, [q]] if new else [*groups[:-1], [*groups[-1], q]]
+        units = []
+        for group in groups:
+            every = [one for q in group for one in tokens(q)]
+            mean = torch.stack([loss * many for many, loss in every]).sum() / sum(many for many, _ in every)
+            units.append((drawn("weight of the sample", group[0]) if term.of == "weights" else 1.0, mean))
+        return units
+
+    def _of_flat(self, theta: Tensor, sample: tuple[int, ...], step: int, statistic: float, of: str = "") -> Tensor:
         """A line for what the sample gives alone, and half the square of the sum of all parameters."""
-        own = _tensor(sum(self.problem.own_gradient(e, sample, step, s) for s in self.layout.shares(e)) for e in self.world.elements)
+        own = _tensor(sum(self.problem.own_gradient(e, sample, step, s, of) for s in self.layout.shares(e)) for e in self.world.elements)
         return statistic * (own * theta).sum() + theta.sum() ** 2 / 2
 
     def _of_network(self, theta: Tensor, sample: tuple[int, ...], step: int, statistic: float) -> Tensor:

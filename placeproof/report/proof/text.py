@@ -9,6 +9,7 @@ from typing import Any
 from placeproof.core.diagnostics import Place
 from placeproof.programs import Resolved
 from placeproof.programs.assumptions import ASSUMPTIONS
+from placeproof.programs.printer import contract
 from placeproof.prove import Unknown
 from placeproof.report.diagnostics import excerpt
 from placeproof.report.document import Code, Document, Lines, Notes, Section, SectionPart, Table, section
@@ -78,7 +79,8 @@ def beyond(program: Resolved) -> list[str]:
     """What one device does in the step beyond a plain one, a sentence each."""
     by_norms = [f"`{g.name}`" for g in program.groups if g.update == "tensor_norm"]
     apart = [f"One device updates each tensor of {', '.join(by_norms)} by norms of it."] if by_norms else []
-    return [*(f"One device {_BEYOND[option]}." for option in program.reference if option in _BEYOND), *apart]
+    loss = [f"One device trains {contract(program.loss)}."] if program.loss else []
+    return [*loss, *(f"One device {_BEYOND[option]}." for option in program.reference if option in _BEYOND), *apart]
 
 
 def _proved(subject: str, judged: Judged) -> Section:

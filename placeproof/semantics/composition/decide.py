@@ -90,6 +90,8 @@ def _outside(program: Program) -> str | None:
         return "the rule speaks of steps, and this is a block"
     if set(dict(program.reference)) - {"optimizer"} or set(program.without) - {"elementwise-optimizer"}:
         return "the rule speaks of plain steps: no clipping, no statistics of the batch, under all assumptions but that of optimizers"
+    if program.loss:
+        return "the rule speaks of means over tokens of which every device has equally many"
     if any(g.tied for g in program.groups):
         return "tied weights have owners that differ from stage to stage"
     return None

@@ -7,9 +7,11 @@ nothing is known, are followed through loops. One that reads anything else gives
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 
 from placeproof.core.strategy import NORM
+from placeproof.programs.ir import Term
 from placeproof.prove.terms import (
     ONE,
     ZERO,
@@ -266,31 +268,59 @@ def input_part(world: World, group: str, sample: tuple[Index, ...], block: Index
     return total(others, product(jacobian, moved))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduced:
+    """Of which loss a pass is, over which unit, and whether it is a sum of its losses; otherwise it is their mean."""
+
+    loss: str = Term.MAIN
+    unit: str = "tokens"
+    summed: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the mean's gradient is called."""
+        return "g" if (self.loss, self.unit) == (Term.MAIN, "tokens") else f"g of {self.loss} by {self.unit}"
+
+
 def whole_pass(
-    ctx: Context, w: Tensor, sample: tuple[Index, ...], like: Mapping[str, frozenset[tuple[str, str]]], statistic: Poly | None
+    ctx: Context,
+    w: Tensor,
+    sample: tuple[Index, ...],
+    like: Mapping[str, frozenset[tuple[str, str]]],
+    statistic: Poly | None,
+    reduced: Reduced | None = None,
 ) -> Tensor:
     """The gradient of a whole forward and backward pass over the device's samples, the axes that split the computation
     exchanging by themselves what it needs. ``like``: along which factors each group's gradient lies in parts. ``statistic``: the one of the
     batch that its layers use."""
     if not reads_parameters(ctx, w, "a pass", gathered=True):
         return ctx.unknown_tensor(w)
-    bodies = {g: pass_gradient(ctx.world, g, sample, ctx.world.here, statistic) for g in w.pieces}
+    bodies = {g: pass_gradient(ctx.world, g, sample, ctx.world.here, statistic, reduced) for g in w.pieces}
     pieces = {g: Piece(body=ctx.owned(g, body, like[g]), held=like[g]) for g, body in bodies.items()}
     return Tensor(pieces=pieces, region=w.region, group=w.group)
 
 
-def pass_gradient(world: World, group: str, sample: tuple[Index, ...], at: Mapping[str, Index], statistic: Poly | None = None) -> Poly:
+def pass_gradient(
+    world: World,
+    group: str,
+    sample: tuple[Index, ...],
+    at: Mapping[str, Index],
+    statistic: Poly | None = None,
+    reduced: Reduced | None = None,
+) -> Poly:
     """What the device at some coordinates finds for an element of a group: a part of the reference's gradient where the group's
     computation is shared out."""
+    of = reduced or Reduced()
     element: tuple[Index, ...] = world.element(group)
     more = () if statistic is None else (statistic,)
     extra = tuple(at[f] for f in world.partial(group))
+    many = world.counted(of.unit, sample) if of.summed else ONE
     if (tied := world.tied(group)) is not None:
         stage = at[tied]
         ends = ((world.rank(tied, 0), "first"), (world.rank(tied, -1), "last"))
-        parts = [product(same(stage, end), app(f"g.{group}.{name}", *sample, *extra, *element, *more)) for end, name in ends]
+        parts = [product(same(stage, end), many, app(f"{of.name}.{group}.{name}", *sample, *extra, *element, *more)) for end, name in ends]
         return parts[0] + parts[1]
-    return _of_all_senders(world, group, app(f"g.{group}", *sample, *extra, *element, *more))
+    return _of_all_senders(world, group, product(many, app(f"{of.name}.{group}", *sample, *extra, *element, *more)))
 
 
 def _of_all_senders(world: World, group: str, body: Poly, held: str | None = None) -> Poly:

@@ -10,9 +10,29 @@ from typing import TypeAlias
 
 from placeproof.core.diagnostics import Place
 from placeproof.programs import Call, Stmt
+from placeproof.programs.losses import UNITS
 from placeproof.prove import Equal, Equation, Given, Order
-from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, choose, fn, product, same, substitute, substitute_index, total
+from placeproof.prove.terms import (
+    ONE,
+    ZERO,
+    App,
+    Index,
+    Paren,
+    Poly,
+    Sum,
+    Sym,
+    Var,
+    app,
+    choose,
+    fn,
+    product,
+    same,
+    substitute,
+    substitute_index,
+    total,
+)
 from placeproof.prove.terms.limit import TOO_LARGE, WHY
+from placeproof.prove.terms.nodes import Atom
 from placeproof.semantics.encode.values import Scalar, Stream, Tensor, Value
 from placeproof.semantics.encode.world import CHANNEL_AT, TOKEN_AT, Range, World
 
@@ -46,6 +66,24 @@ def written_out(what: Stmt | Call | Context) -> Iterator[None]:
         yield
     except TOO_LARGE:
         raise NoMeaningError(WHY, what.place) from None
+
+
+def positive(body: Poly) -> bool:
+    """Whether a term is more than zero because it adds up and multiplies nothing but degrees, numbers of micro-batches and counts."""
+    return bool(body.terms) and all(c > 0 and not m.guards and all(_positive(a) for a, _ in m.factors) for m, c in body.terms)
+
+
+def _positive(atom: Atom) -> bool:
+    match atom:
+        case Sym(name=name):
+            return name == "m" or name.startswith("N")
+        case App(name=name):
+            return name in UNITS
+        case Sum(body=mono):
+            return not mono.guards and all(_positive(a) for a, _ in mono.factors)
+        case Paren(inside=inside):
+            return positive(inside)
+    return False
 
 
 #: Obligations, divisors, warnings, states written, and buffers that began as zero.
@@ -162,8 +200,16 @@ class Context:
         for variable, meant in {**(at or {}), **self.path}.items():
             coordinate = next(c for c in self.world.coordinates if isinstance(c, Var) and c.name == variable)
             given.append(Equal(name=f"the device's {variable.removeprefix('d.')} coordinate is {meant.key}", left=coordinate, right=meant))
-        claim = Equation(name=name, left=left, right=right, given=tuple(given), divisors=tuple(dict.fromkeys(self.divisors)))
+        divisors = tuple(dict.fromkeys(self.divisors))
+        given += self._counts_above_zero(divisors)
+        claim = Equation(name=name, left=left, right=right, given=tuple(given), divisors=divisors)
         self.obligations.append(Obligation(name=name, condition=condition, place=self.place, claim=claim))
+
+    def _counts_above_zero(self, divisors: Iterable[Poly]) -> Iterator[Given]:
+        """What holds of divisors that are made of counts and degrees alone, where there is something to count everywhere."""
+        for divisor in divisors if self.world.program.loss else ():
+            if positive(divisor) and divisor.number is None:
+                yield Order(name=f"{divisor.key} > 0", left=divisor, relation=">", right=ZERO)
 
     def given(self) -> tuple[Given, ...]:
         """What holds for all programs: degrees, micro-batches and token counts are at least one; and there are as many devices

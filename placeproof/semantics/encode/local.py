@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from placeproof.programs import Call, Ref
+from placeproof.programs.losses import counted, reduction
 from placeproof.prove.terms import ZERO, Index, Poly, Var, app, by_cases, choose, each_case, greatest, product, same, substitute, total
 from placeproof.semantics.encode import compute
 from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError
@@ -63,7 +64,12 @@ def _backward(walk: Walk, call: Call, operands: list[Any], results: int) -> Valu
     if w.region != walk.whole:
         raise NoMeaningError("a whole pass reads all of a stage's parameters", call.place)
     sample = world.sample(_batch(walk, operands[1:]))
-    return _trained(walk, compute.whole_pass(ctx, w, sample, _computed(walk, w), world.statistic(sample) if world.coupled else None))
+    statistic = world.statistic(sample) if world.coupled else None
+    loss, unit, summed = reduction(call)
+    reduced = compute.Reduced(loss=loss, unit=unit, summed=summed)
+    if statistic is not None and reduced != compute.Reduced():
+        raise NoMeaningError("a loss over something else than tokens, with layers that use statistics of the batch", call.place)
+    return _trained(walk, compute.whole_pass(ctx, w, sample, _computed(walk, w), statistic, reduced))
 
 
 def _trained(walk: Walk, gradients: Tensor) -> Tensor:
@@ -118,6 +124,10 @@ def _dropout(walk: Walk, call: Call, operands: list[Any], results: int) -> Value
 def _statistics(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
     fine = compute.reads_parameters(walk.ctx, operands[0], "a statistic", gathered=True)
     return Scalar(body=walk.world.statistic(walk.world.sample(_batch(walk, operands[1:]))) if fine else walk.ctx.unknown())
+
+
+def _counted(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
+    return Scalar(body=walk.world.counted(counted(call), walk.world.sample(_batch(walk, operands))))
 
 
 def _rounded(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
@@ -354,7 +364,7 @@ LOCAL: dict[str, Rule] = {
     **dict.fromkeys(("copy", "cast", "dequantize", "to_host", "to_device"), lambda _walk, _call, operands, _results: operands[0]),
     **dict.fromkeys(("sqrt", "clip_factor", "min", "max", "rescale"), _function),
     "data": _data,
-    "tokens": lambda walk, _call, operands, _results: Scalar(body=walk.world.tokens(walk.world.sample(_batch(walk, operands)))),
+    **dict.fromkeys(("tokens", "count"), _counted),
     "forward": _forward,
     "backward": _backward,
     "backward_weight": lambda walk, _call, operands, _results: _trained(walk, compute.gradient_of(walk.ctx, *operands)),

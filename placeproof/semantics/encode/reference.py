@@ -7,10 +7,12 @@ from fractions import Fraction
 from functools import cached_property
 
 from placeproof.core.strategy import NORM
+from placeproof.programs.ir import Term
+from placeproof.programs.losses import MICRO_BATCHES
 from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, by_cases, constant, greatest, inverse, lam, product, substitute, total
 from placeproof.prove.terms.addition import of_atom, sum_of
 from placeproof.prove.terms.nodes import App, Atom, Mono
-from placeproof.semantics.encode.compute import elementwise, input_part, largest, not_finite, pass_gradient, weight_gradient
+from placeproof.semantics.encode.compute import Reduced, elementwise, input_part, largest, not_finite, pass_gradient, weight_gradient
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.encode.world import E_BLOCK, E_LINE, E_SLICE, World
 
@@ -26,9 +28,9 @@ class Reference:
         """What the reference does beyond a plain step."""
         return dict(self.world.program.reference)
 
-    def sample_gradient(self, group: str, sample: tuple[Index, ...]) -> Poly:
+    def sample_gradient(self, group: str, sample: tuple[Index, ...], of: Reduced | None = None) -> Poly:
         """The gradient of one sample's mean loss with respect to an element."""
-        world = self.world
+        world, of = self.world, of or Reduced()
         declared = world.group(group)
         if world.by_groups and world.tied(group) is None:
             dz = world.dx(sample, world.end("blocks", E_BLOCK))
@@ -37,12 +39,12 @@ class Reference:
         element = world.element(group)
         parts = [Var(f"part.{f}", world.sorts[f]) for f in world.partial(group)]
         if world.tied(group) is not None:
-            first, last = (app(f"g.{group}.{end}", *sample, *parts, *element, *more) for end in ("first", "last"))
+            first, last = (app(f"{of.name}.{group}.{end}", *sample, *parts, *element, *more) for end in ("first", "last"))
             return total(parts, first + last)
         if declared.experts:
-            return total(parts, app(f"g.{group}", *sample, *parts, *element, *more))
+            return total(parts, app(f"{of.name}.{group}", *sample, *parts, *element, *more))
         at = {**world.here, **{v.sort.name: v for v in parts}}
-        own = total(parts, pass_gradient(world, group, sample, at, *more))
+        own = total(parts, pass_gradient(world, group, sample, at, more[0] if more else None, of))
         return world.with_shared(group, own, lambda _, block: substitute(own, {E_BLOCK.name: block}))
 
     @cached_property
@@ -56,12 +58,31 @@ class Reference:
         return sum((total([E_SLICE], input_part(world, g, sample, block, dz)) for g in world.parts_of_a_block), ZERO)
 
     def mean_gradient(self, group: str) -> Poly:
-        """The gradient of the mean over every token of the global batch."""
+        """The gradient of what is trained: of the mean over every token of the global batch, unless the program says otherwise."""
         sample = self.world.any_sample
+        if terms := self.world.program.loss:
+            return sum((product(constant(t.factor), self._of_term(t, group)) for t in terms), ZERO)
         weighted = product(self.world.tokens(sample), self.sample_gradient(group, sample))
         if self.world.coupled and self.world.network:
             weighted = product(weighted, self.mean_statistic)
         return product(total(sample, weighted), inverse(total(sample, self.world.tokens(sample))))
+
+    def _of_term(self, term: Term, group: str) -> Poly:
+        """The gradient of one term of what is trained."""
+        world, sample = self.world, self.world.any_sample
+        if world.coupled or (world.network and (term.loss, term.of) != (Term.MAIN, "tokens")):
+            raise NoMeaningError("a loss over something else than tokens, layer by layer or with statistics of the batch", None)
+        many = world.counted(term.of, sample)
+        summed = product(many, self.sample_gradient(group, sample, Reduced(loss=term.loss, unit=term.of)))
+        shared = [v for v in world.shared_by_parts(sample) if isinstance(v, Var)]
+        parts = [v for v in sample if v not in shared]
+        if isinstance(term.over, Fraction):
+            return product(total(sample, summed), constant(1 / term.over))
+        if term.over != MICRO_BATCHES:
+            over = sample if term.over == "tokens" else shared
+            return product(total(sample, summed), inverse(total(over, world.counted(term.over, sample))))
+        own = total(parts, many) if term.of == "tokens" else many
+        return product(total(shared, product(inverse(own), total(parts, summed))), inverse(total(shared, ONE)))
 
     @cached_property
     def square_norm(self) -> Poly:

@@ -274,9 +274,18 @@ class World(ProgramFacts):
 
     def tokens(self, sample: tuple[Index, ...]) -> Poly:
         """How many tokens of a sample count."""
-        if "equal-token-counts" in self.options.without:
+        if self.program.loss or "equal-token-counts" in self.options.without:
             return app("tokens", *sample)
         return symbol("tokens each")
+
+    def counted(self, unit: str, sample: tuple[Index, ...]) -> Poly:
+        """How many of a unit a device's samples have; of all but tokens, those that are shared out over devices count on each."""
+        return self.tokens(sample) if unit == "tokens" else app(unit, *self.shared_by_parts(sample))
+
+    def shared_by_parts(self, sample: tuple[Index, ...]) -> tuple[Index, ...]:
+        """What is the same on all devices among which tokens of these samples are shared out."""
+        own = zip(self.sample_factors, sample, strict=False)
+        return (*(at for f, at in own if not self.axis_of(f).splits.tokens), sample[-1])
 
     def statistic(self, sample: tuple[Index, ...]) -> Poly:
         """What a sample adds to a statistic of the batch that layers use."""

@@ -19,6 +19,7 @@ from typing import TypeAlias
 
 from placeproof.core.diagnostics import Place
 from placeproof.programs import Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Resolved, Stmt, evaluated, expressions, statements
+from placeproof.programs.printer import contract
 from placeproof.programs.ranks import least_degrees
 from placeproof.semantics.encode.world import Range
 from placeproof.semantics.judge.confirm import denied
@@ -124,6 +125,8 @@ def _plain(program: Resolved, without: frozenset[str]) -> None:
             raise _NotCoveredError(f"it is not worked out for an update by {group.update}, as of group {group.name}", group.place)
         if group.tied or group.partial or group.experts:
             raise _NotCoveredError(f"group {group.name} is not computed by all devices alike", group.place)
+    if program.loss:
+        raise _NotCoveredError(f"it is not worked out for a loss that is {contract(program.loss)}")
     odd = [f"{name}={value}" for name, value in program.reference if (name, value) != ("optimizer", "elementwise")]
     if odd:
         raise _NotCoveredError(f"it is not worked out for a reference with {', '.join(odd)}")

@@ -53,7 +53,7 @@ def explain(program: Resolved, without: frozenset[str] = frozenset()) -> tuple[s
 
     And what each line leaves of it, on the same mesh; each change once. Nothing of either where the program does not run there.
     """
-    setup = _setup(program, without)
+    setup = None if program.loss else _setup(program, without)  # what is looked for is a mean over devices that all count alike
     both = None if setup is None else _ran(program, setup)
     return (None, []) if setup is None or both is None else (_of_update(both, setup), list(_by_line(program, both, setup)))
 

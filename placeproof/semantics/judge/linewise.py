@@ -15,6 +15,7 @@ from zlib import crc32
 
 import numpy as np
 
+from placeproof.programs.losses import UNITS
 from placeproof.prove.claims import Equal, Equation
 from placeproof.prove.terms import App, Fn, Greatest, Index, Lam, Paren, Poly, Sum, Sym, Var
 from placeproof.prove.terms.nodes import Argument, Atom, Mono
@@ -24,6 +25,7 @@ from placeproof.semantics.encode.world import ELEMENT
 from placeproof.semantics.meaning import optimizer
 from placeproof.semantics.meaning.devices.place import Place
 from placeproof.semantics.meaning.layout import CHANNELS, TIED, Element, in_words
+from placeproof.semantics.meaning.losses import sequences
 from placeproof.semantics.meaning.run import Run
 from placeproof.semantics.meaning.values import Part
 from placeproof.semantics.meaning.world import Columns
@@ -334,6 +336,8 @@ class _Numbers:
             return self._any(atom.name, args)
         if name in ("theta", "omega", "g") and group in self._numbers:
             return self._of_element(name, group, atom.args, args)
+        if name in UNITS and self.world.program.loss:
+            return self._count(name, args)
         if name in ("tokens", "statistic"):
             return self.world.scalars(name, 0)[self._sample(args)]
         if name in ("new parameters", "new optimizer") and len(args) == 3:
@@ -348,6 +352,13 @@ class _Numbers:
             limit = args[1] if len(args) > 1 else np.array(self.f.of(self.world.program.clip_limit or 1))
             return optimizer.clip(self.f, args[0], limit)
         raise _NoNumberError(atom.name)
+
+    def _count(self, unit: str, args: list[Array]) -> Array:
+        """How many of a unit some samples have, which are the same wherever their tokens are shared out."""
+        number = sequences(self.world, 0).number(unit)
+        own = [f for f in self.layout.sample_factors if unit == "tokens" or not self.layout.axis_of(f).splits.tokens]
+        at = dict(zip(own, args, strict=False))
+        return number[(*(at.get(f, np.array(0)) for f in self.world.factors), args[-1])]
 
     def _of_element(self, name: str, group: str, terms: tuple[Argument, ...], args: list[Array]) -> Array:
         declared = self.layout.group(group)

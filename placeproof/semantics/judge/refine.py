@@ -18,6 +18,7 @@ from placeproof.core.diagnostics import Place
 from placeproof.programs import Assign, Binary, Call, Expr, Group, Number, Program, Ref, expressions, render_expression, statements, walked
 from placeproof.programs.header import REFERENCE
 from placeproof.programs.ops import DOMAINS
+from placeproof.programs.printer import contract
 from placeproof.prove import Budget
 from placeproof.semantics.judge.verdict import Judged, judge
 from placeproof.semantics.resolve import resolve
@@ -199,7 +200,9 @@ class _Reader:
     def _alone(self, group: Group) -> frozenset[str]:
         """What one device does with a group beyond a plain step."""
         said = dict(self.program.reference) | ({} if group.update is None else {"optimizer": group.update})
-        return frozenset((*(f"{k}={v}" for k, v in said.items() if v != REFERENCE[k][0]), *(["frozen"] if group.frozen else [])))
+        beyond = [f"{k}={v}" for k, v in said.items() if v != REFERENCE[k][0]]
+        beyond += [f"loss={contract(self.program.loss)}"] if self.program.loss else []
+        return frozenset((*beyond, *(["frozen"] if group.frozen else [])))
 
     def read(self) -> Flows:
         """All events, and where states lie between steps."""
@@ -265,7 +268,7 @@ class _Reader:
     def _scalar(self, event: Event) -> None:
         inside = _operations(event.call, self.scalars)
         part = "norm" if "square_norm" in inside else "statistics" if "statistics" in inside else event.call.op
-        if "tokens" not in inside:  # how many tokens there are is in the factor that scales
+        if not {"tokens", "count"} & inside:  # how many tokens there are is in the factor that scales
             self._put(part, self._axes(event), self.groups, event.call.place)
 
     def _scale(self, event: Event, groups: Iterable[str]) -> None:

@@ -208,5 +208,5 @@ NO_LAYOUT: Mapping[str, str] = {
         ),
         _STEP,
     ),
-    **dict.fromkeys(("tokens", "square_norm", "min", "sqrt", "clip_factor", "found_inf", "rescale"), _FLAGS),
+    **dict.fromkeys(("tokens", "count", "square_norm", "min", "sqrt", "clip_factor", "found_inf", "rescale"), _FLAGS),
 }

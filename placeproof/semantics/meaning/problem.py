@@ -74,6 +74,12 @@ class Problem:
         words, choices = self._of(sample, step), [0, 1] if self.small else [-1, 1, 2]
         return {(t, i): self._drawn(choices, f"{what}[{t}, {i}] of {words}") for t in tokens for i in range(CHANNELS)}
 
+    def of_sequence(self, what: str, choices: list[int], along: list[str], sample: Sample, sequence: int | None, step: int) -> Number:
+        """A number of one sequence of a micro-batch (None: of all of them). ``along``: the factors whose coordinates tell them apart."""
+        at = [f"{f} = {n}" for f, n in zip(along, sample, strict=False)]
+        which = [] if sequence is None else [f"sequence {sequence}"]
+        return self._drawn(choices, f"{what} of {', '.join([*which, *at, f'micro-batch {sample[-1]}', f'step {step + 1}'])}")
+
     def tokens(self, sample: Sample, step: int) -> Number:
         """How many tokens of a sample count."""
         if "equal-token-counts" not in self.without:
@@ -104,6 +110,7 @@ class Problem:
         """Which portion of the gradient of an element the device of that number finds in a block that several compute together."""
         return self._drawn([-1, 1, 2], f"portion of {in_words(element)} of device {number}")
 
-    def own_gradient(self, element: Element, sample: Sample, step: int, share: tuple[object, ...]) -> Number:
-        """What a sample gives to the gradient of an element of the flat model. ``share``: which part of it, where it is shared out."""
-        return self._drawn([-2, -1, 1, 2, 3], f"own gradient of {in_words(element)}, {self._of(sample, step)}", share)
+    def own_gradient(self, element: Element, sample: Sample, step: int, share: tuple[object, ...], of: str = "") -> Number:
+        """What a sample gives to the gradient of an element of the flat model. ``share``: which part of it, where it is shared out. ``of``:
+        what of the sample gives it, and which loss."""
+        return self._drawn([-2, -1, 1, 2, 3], f"own gradient of {in_words(element)}, {of}{self._of(sample, step)}", share)

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from placeproof.programs import Call, Resolved
+from placeproof.programs.ir import Term
+from placeproof.programs.losses import reduction
 from placeproof.semantics.meaning import optimizer
 from placeproof.semantics.meaning.devices.collectives import OnArrays
 from placeproof.semantics.meaning.devices.layers import Called, Experts, Layers, flat_pass, own_gradients
 from placeproof.semantics.meaning.devices.mesh import Mesh, at_place, stacked
 from placeproof.semantics.meaning.devices.place import Meeting, Message, Place
 from placeproof.semantics.meaning.layout import Layout
+from placeproof.semantics.meaning.losses import sequences, weighted
 from placeproof.semantics.meaning.numbers import Array, Field
 from placeproof.semantics.meaning.problem import Problem
 from placeproof.semantics.meaning.recorded import HERE, Recorded, known, unheld
@@ -120,16 +123,40 @@ class Truth:
         self.theta, self.omega = np.where(stays, self.theta, theta[..., None]), np.where(stays, self.omega, omega)
 
     def _mean(self, number: int) -> Array:
-        """The gradient of the mean over the tokens of the global batch."""
+        """The gradient of what is trained: of the mean over the tokens of the global batch, unless the program says otherwise."""
         world, f = self.world, self.world.field
-        tokens = world.scalars("tokens", number).reshape(-1)
         self.by_sample = self._gradients(number)
-        gradients = f.mul(self.by_sample, tokens[:, None])
-        mean = f.div(f.total(gradients, 0), f.total(tokens, 0, keepdims=True))
+        if world.program.loss:
+            mean = self._of_contract(number)
+        else:
+            tokens = world.scalars("tokens", number).reshape(-1)
+            mean = f.div(f.total(f.mul(self.by_sample, tokens[:, None]), 0), f.total(tokens, 0, keepdims=True))
         for pair in world.layout.shared_elements:
             both = [world.elements.index(e) for e in pair]
             mean[both] = f.total(mean[both], 0, keepdims=True)
         return np.where(world.frozen, f.of(0), mean)
+
+    def _of_contract(self, number: int) -> Array:
+        """The gradient of all terms of what is trained."""
+        world, f = self.world, self.world.field
+        gradient = f.zeros((len(world.elements),))
+        for term in world.program.loss:
+            weights = sequences(world, number).of_term(term)
+            if world.layout.network:
+                of_term = f.total(f.mul(self.by_sample, weights.reshape(-1, 1)), 0)
+            else:
+                own = f.total(weighted(world, weights, own_gradients(world, number, term.loss)), -1)
+                seen = f.mul(f.total(weights, tuple(range(weights.ndim)), keepdims=True).reshape(-1), f.total(self.theta, (0, 1)))
+                of_term = f.add(f.total(own.reshape(-1, own.shape[-1]), 0), seen)
+            gradient = f.add(gradient, of_term)
+        return gradient
+
+    def _own(self, number: int) -> Array:
+        """What each sample gives by itself, the mean over its tokens."""
+        if not self.world.program.loss:
+            return own_gradients(self.world, number)
+        weights = sequences(self.world, number).of_pass("tokens", mean=True)
+        return weighted(self.world, weights, own_gradients(self.world, number, Term.MAIN))
 
     def _gradients(self, number: int) -> Array:
         """Each sample's gradient: ``[sample, element]``."""
@@ -139,7 +166,7 @@ class Truth:
             drawn = world.scalars("statistic", number).reshape(-1)
             statistic = f.div(f.total(drawn, 0, keepdims=True), f.array([len(drawn)], (1,)))
         if not world.layout.network:
-            own = f.total(own_gradients(world, number), -1)
+            own = f.total(self._own(number), -1)
             own = own.reshape(-1, own.shape[-1])
             own = own if statistic is None else f.mul(own, statistic[:, None])
             return f.add(own, f.total(self.theta, (0, 1)))
@@ -260,7 +287,7 @@ def _result(call: Call, mesh: Mesh, value: Any, also: int, place: Place) -> Any:
         return OnArrays(call, mesh).result(value)
     if call.op in ("backward", "backward_with") and not world.layout.network:
         w, statistic = value
-        return flat_pass(mesh, w, also, statistic, place.number)
+        return flat_pass(mesh, w, also, statistic, place.number, reduction(call) if world.program.loss else None)
     w, *rest = value
     along = world.layout.factors(call.axes)
     layer = Called(world, w, along, mesh) if world.layout.called else Experts(world, w, along, mesh.at, mesh.stage)

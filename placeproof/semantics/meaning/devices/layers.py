@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
@@ -11,6 +12,7 @@ import numpy as np
 
 from placeproof.semantics.meaning.devices.mesh import Mesh, owned, size
 from placeproof.semantics.meaning.devices.network import Weights
+from placeproof.semantics.meaning.losses import sequences, weighted
 from placeproof.semantics.meaning.numbers import Array, Field
 from placeproof.semantics.meaning.setup import NoMeaningError
 from placeproof.semantics.meaning.values import MisfitError, Part, Saved, Stream, expect
@@ -185,19 +187,21 @@ def taken(data: Array, dim: int, index: Array) -> Array:
     return np.broadcast_to(np.take_along_axis(data, where, dim), data.shape)
 
 
-def flat_pass(mesh: Mesh, w: Part, batch: int, statistic: Array, step: int) -> Part:
+def flat_pass(mesh: Mesh, w: Part, batch: int, statistic: Array, step: int, of: tuple[str, str, bool] | None = None) -> Part:
     """The gradient that each device finds in a whole pass of the flat model: what its sample gives, plus the sum of all parameters as it
     sees them, so that a wrong one shows. It sees its own copy of what it has room for, and for the rest that of the owner along the axes
-    that split the computation."""
+    that split the computation. ``of``: which loss, over which unit, and whether summed, where a step says."""
     world, f = mesh.world, mesh.world.field
     whole = w.on(world.columns(tuple(range(len(world.elements)))))
     parts = {x: np.where(world.sliced(x), world.layout.owners(x, mesh.stage), -1) for x in world.factors}
     whole = replace(whole, extent=whole.extent & owned(parts, mesh.at))  # whatever other slices it was given
-    own, shares = mesh.mine(own_gradients(world, step)), _shares(mesh)
+    own, shares, many = mesh.mine(own_gradients(world, step)), _shares(mesh), None
+    if of is not None:
+        own, many = _of_loss(mesh, of, step)
     own = np.where(shares, own[..., batch, :, :], f.of(0))
     gradient = f.mul(f.total(own, -1), statistic[..., None])
     seen = np.where(shares[..., 0], f.total(_seen(mesh, whole), -1)[..., None], f.of(0))
-    gradient = f.add(gradient, seen)
+    gradient = f.add(gradient, seen if many is None else f.mul(seen, many[..., batch, None]))
     for axis in {axis for g in world.program.groups for axis in g.experts}:
         factors = world.layout.factors((axis,))
         dims = world.dims(x for x in factors if x in world.layout.sample_factors)
@@ -205,6 +209,14 @@ def flat_pass(mesh: Mesh, w: Part, batch: int, statistic: Array, step: int) -> P
         gradient = np.where(sent, f.total(gradient, dims, keepdims=True), gradient) if dims else gradient
     gradient = np.broadcast_to(gradient, whole.extent.shape)
     return replace(whole, group=w.group).with_(gradient[..., None], whole.extent).on(w.columns.trained)
+
+
+def _of_loss(mesh: Mesh, of: tuple[str, str, bool], step: int) -> tuple[Array, Array]:
+    """What the sequences of each device give, each token as often as it counts; and how often all of them count."""
+    loss, unit, summed = of
+    weights = sequences(mesh.world, step).of_pass(unit, mean=not summed)
+    own = weighted(mesh.world, weights, own_gradients(mesh.world, step, loss))
+    return mesh.mine(own), mesh.mine(mesh.world.field.total(weights, -1))
 
 
 def _seen(mesh: Mesh, whole: Part) -> Array:
@@ -222,20 +234,23 @@ def _seen(mesh: Mesh, whole: Part) -> Array:
     return np.where(whole.extent, data, near)
 
 
-def own_gradients(world: World, step: int) -> Array:
-    """What each sample gives, by element and share: ``[..., micro-batch, element, share]``; 0 where an element has fewer shares."""
+def own_gradients(world: World, step: int, loss: str | None = None) -> Array:
+    """What each sample gives, by element and share: ``[..., micro-batch, element, share]``; 0 where an element has fewer shares. Of a
+    ``loss`` that is named, what a token of each sequence gives: ``[..., micro-batch, sequence, element, share]``."""
     of = [world.layout.shares(e) for e in world.elements]
     most = max(map(len, of))
+    parts = [""] if loss is None else [f"{loss} loss of sequence {q}, " for q in range(sequences(world, step).most)]
 
     def one(sample: tuple[int, ...]) -> list[Any]:
         values: list[Any] = []
-        for element, shares in zip(world.elements, of, strict=True):
-            gradients = [world.problem.own_gradient(element, sample, step, s) for s in shares]
+        for part, (element, shares) in itertools.product(parts, zip(world.elements, of, strict=True)):
+            gradients = [world.problem.own_gradient(element, sample, step, s, part) for s in shares]
             values += [*gradients, *([0] * (most - len(gradients)))]
         return values
 
     there = np.array([[n < len(shares) for n in range(most)] for shares in of])
-    return np.where(there, world.drawn(("own", step), one, (len(world.elements), most)), world.field.of(0))
+    shape = (len(world.elements), most) if loss is None else (len(parts), len(world.elements), most)
+    return np.where(there, world.drawn(("own", step, loss), one, shape), world.field.of(0))
 
 
 def _shares(mesh: Mesh) -> Array:

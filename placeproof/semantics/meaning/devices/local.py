@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placeproof.programs import Call
+from placeproof.programs.losses import counted
 from placeproof.semantics.meaning import optimizer
 from placeproof.semantics.meaning.devices.layers import Layers
+from placeproof.semantics.meaning.losses import sequences
 from placeproof.semantics.meaning.numbers import GREATER, SMALLER, Array
 from placeproof.semantics.meaning.recorded import root
 from placeproof.semantics.meaning.setup import NoMeaningError
@@ -165,6 +167,14 @@ def _random(place: Place, call: Call, operands: list[Any]) -> Array:
     return numbers
 
 
+def _counted(place: Place, call: Call, operands: list[Any]) -> Array:
+    batch = batch_of(place, operands)
+    if not place.world.program.loss:
+        return of_sample(place, "tokens", batch)
+    number = sequences(place.world, place.number).number(counted(call))
+    return np.broadcast_to(place.mesh.mine(number)[..., batch], place.mesh.shape)
+
+
 def _found_inf(place: Place, call: Call, operands: list[Any]) -> Array:
     value = expect(Part, operands[0])
     over = place.world.overflows(place.number)[value.columns.index]
@@ -199,7 +209,7 @@ _RULES: dict[str, Rule] = {
     "stale": _stale,
     "random": _random,
     "elementwise": lambda place, _call, operands: arithmetic(place.world, "**", operands[0], Fraction(2)),
-    "tokens": lambda place, _call, operands: of_sample(place, "tokens", batch_of(place, operands)),
+    **dict.fromkeys(("tokens", "count"), _counted),
     "found_inf": _found_inf,
     "statistics": lambda place, _call, operands: of_sample(place, "statistic", batch_of(place, operands[1:])),
     "tensor_norms": _tensor_norms,
