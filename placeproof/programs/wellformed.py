@@ -34,6 +34,7 @@ from placeproof.programs.ir import (
     reads,
     statements,
 )
+from placeproof.programs.losses import check_losses
 from placeproof.programs.numbers import check_divisors, check_in_flight, check_limit, check_powers
 from placeproof.programs.ops import DOMAINS, OPS, RESERVED, ROUNDS, Axes
 from placeproof.programs.ranks import check_ranks
@@ -525,6 +526,7 @@ RULES: tuple[Rule, ...] = (
     Rule(code="PP303", demands="nothing is divided by zero", check=check_divisors),
     Rule(code="PP303", demands="at least one micro-batch is in flight", check=check_in_flight),
     Rule(code="PP304", demands="the limit to which the reference clips is one number", check=check_limit),
+    Rule(code="PP304", demands="losses that passes name, and counts, are those of the reference's loss", check=check_losses),
     Rule(code="PP304", demands="an operation has as many targets as results", check=_target_count),
     Rule(code="PP304", demands="only operations with one result stand inside an expression", check=_single_results_inside),
     Rule(code="PP306", demands="assigned names are free", check=_free_names),
