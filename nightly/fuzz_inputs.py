@@ -68,7 +68,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "replay": ("--backend", "--timeout"),
     "verify": (),
     "measure": ("--set", "--shapes", "--shapes-from", "--shapes-to", "--profile", "--with", "--rank", "--option", "--backend"),
-    "trace": ("--world", "--backend", "--steps", "--axis", "--output"),
+    "trace": ("--world", "--backend", "--steps", "--axis", "--timeout", "--output"),
     "accuracy": ("--without", "--only"),
     "calibrate": ("--from", "--constants", "--held-out", "--out"),
     "experiment": ("--plot",),

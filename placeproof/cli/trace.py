@@ -19,16 +19,20 @@ _Step = Annotated[int, typer.Option("--steps", metavar="K", min=1, help="Record 
 _Axis = Annotated[
     list[str] | None, typer.Option(metavar="AXIS=WHAT", help="What an axis splits: `dp=batch`, `tp=hidden`; may be repeated.")
 ]
+_Given = Annotated[list[str] | None, typer.Argument(metavar="-- ARGUMENT...", help="What the script is given, after `--`: `-- --lr 0.1`.")]
+_Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="How long ranks may take: each by itself, or all as processes.")]
 _Out = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the program to a file; by default it is printed.")]
 
 
 def command(
     action: _Action,
     script: _Script,
+    arguments: _Given = None,
     world: _World = None,
     backend: _Backend = "fake",
     steps: _Step = 1,
     axis: _Axis = None,
+    timeout: _Timeout = 300.0,
     output: _Out = None,
 ) -> int:
     """Run a script, follow its gradients from backward to the update, and write the step as a program that can be proved."""
@@ -43,7 +47,7 @@ def command(
     problems.raise_if_any()
     from placeproof.measure.record.record import trace
 
-    traced = trace(script, world=world, backend=backend, step=steps, splits=splits)
+    traced = trace(script, world=world, backend=backend, step=steps, splits=splits, arguments=arguments or [], timeout=timeout)
     if output is None:
         typer.echo(traced.text, nl=False)
         return 0

@@ -143,6 +143,11 @@ def message(outcomes: Sequence[Outcome[T]]) -> str:
     return "\n".join(f"{_ranks(ranks)} {words}" for words, ranks in ranks_by_words.items())
 
 
+def cause(outcomes: Sequence[Outcome[T]]) -> Outcome[T]:
+    """The one that did not end well by itself, if any: not what follows from another one. Of those that wait, one that came to no end."""
+    return min(outcomes, key=lambda o: (_weight(o), o.kind == "timeout" and "Traceback" in (o.error or ""), o.seconds, o.rank))
+
+
 def _weight(outcome: Outcome[T]) -> int:
     """Causes before consequences: a peer that is gone, or waiting for one, follows from something else."""
     if outcome.kind == "ok":

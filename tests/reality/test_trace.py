@@ -262,6 +262,91 @@ def test_the_page_shows_what_is_recorded(tmp_path: Path) -> None:
         assert trace(tmp_path / f"{name}.py").text == shown[f"{name}.step"]
 
 
+#: What one of two ranks does instead of going on, what is said of it, and the line that is shown.
+ENDED = {
+    "os.kill(os.getpid(), 9)": ("rank 1 died by SIGKILL", "the last thing that it did: `detach`, in backward", "backward()"),
+    "os.kill(os.getpid(), 11)": ("rank 1 died by SIGSEGV", "the last thing that it did: `detach`, in backward", "backward()"),
+    "print('enough'); os._exit(0)": (
+        "rank 1 failed: the process ended with exit status 0",
+        "the last line that it wrote: enough",
+        "backward()",
+    ),
+    "time.sleep(99)": ("rank 1 waited too long: still running", "the last thing that it did: `detach`, in backward", "time.sleep(99)"),
+    "raise ValueError('no')": ("rank 1 of the script failed: ValueError: no", "", "raise ValueError"),
+    "sys.exit(3)": ("rank 1 of the script failed: SystemExit: 3", "", "sys.exit(3)"),
+}
+
+
+@pytest.mark.usefixtures("_torch")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork processes")
+@pytest.mark.parametrize("backend", ["fake", "gloo"])
+@pytest.mark.parametrize("how", ENDED)
+def test_a_rank_that_ends_otherwise_is_named_with_what_it_did_last(how: str, backend: str, tmp_path: Path) -> None:
+    body = f"""
+    import os, sys, time
+    net, (x, y) = model(), data()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    mse(net(x), y).backward()
+    if dist.get_rank() == 1:
+        {how}
+    average(net)
+    optimizer.step()
+    """
+    said, note, line = ENDED[how]
+    with pytest.raises(InputError) as refused:
+        recorded(tmp_path, body, backend=backend, timeout=2.5)
+    (problem,) = refused.value.diagnostics
+    assert problem.message.startswith(said)
+    assert problem.place is not None
+    assert line in problem.place.text
+    assert note in "\n".join(problem.notes)
+    assert backend == "fake" or how.startswith(("raise", "sys")) or "rank 0" in problem.notes[-1]
+
+
+@pytest.mark.usefixtures("_torch")
+def test_what_a_script_does_after_the_step_is_not_waited_for(tmp_path: Path) -> None:
+    body = """
+    net = DDP(model())
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    while True:
+        x, y = data()
+        optimizer.zero_grad()
+        mse(net(x), y).backward()
+        optimizer.step()
+    """
+    assert verdict(recorded(tmp_path, body)) == "proved"
+    assert verdict(recorded(tmp_path, body, step=3)) == "proved"
+
+
+@pytest.mark.usefixtures("_torch")
+def test_a_script_is_given_its_arguments_and_may_end_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "main.py"
+    script.write_text(
+        HEAD
+        + "import sys\nassert sys.argv == [__file__, '--scale', '2', '-x']\n"
+        + "".join(
+            f"{line}\n"
+            for line in (
+                "net, (x, y) = DDP(model()), data()",
+                "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)",
+                "(mse(net(x), y) / int(sys.argv[2])).backward()",
+                "optimizer.step()",
+                "sys.exit(0)",
+            )
+        )
+    )
+    assert run(["trace", "record", str(script), "--", "--scale", "2", "-x"]) == 0
+    assert verdict(capsys.readouterr().out) == "refuted"
+
+
+def test_a_number_of_ranks_that_has_to_be_worked_out_is_asked_for(tmp_path: Path) -> None:
+    from placeproof.measure.record.record import trace
+
+    (tmp_path / "script.py").write_text("import os\nWORLD = int(os.environ.get('WS', 3))  # so many\n")
+    with pytest.raises(InputError, match=r"the script's `WORLD` is `int\(os.environ.get\('WS', 3\)\)`: no number"):
+        trace(tmp_path / "script.py")
+
+
 @pytest.mark.usefixtures("_torch")
 def test_axes_can_be_said_from_outside(tmp_path: Path) -> None:
     text = recorded(tmp_path, STEPS["every micro-batch reduced"][0], splits={"dp": "sequence"})

@@ -23,18 +23,23 @@ from placeproof.measure.record.nodes import NOTHING, ZERO, Node
 from placeproof.measure.record.recording import Recording, Seen, State
 from placeproof.measure.record.runs import combined, mapped
 from placeproof.measure.record.shadow import Shadows, local
+from placeproof.measure.record.trail import Trail
 from placeproof.measure.recorder import NAMESPACES
 
 _STATISTICS = frozenset(("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "cudnn_batch_norm", "batch_norm"))
 
 
+class OverError(BaseException):
+    """The step that was asked for is over: nothing of what the script would do after it is looked at."""
+
+
 class Follower:
     """What is known of a run so far, and what is done at each of its events. An axis is called by its ranks until all are known."""
 
-    def __init__(self, recording: Recording, script: Path, step: int) -> None:
+    def __init__(self, recording: Recording, script: Path, step: int, trail: Trail) -> None:
         self.recording, self.nodes = recording, recording.nodes
         self.shadows = Shadows(self.nodes)
-        self.script, self.step = str(script), step
+        self.script, self.step, self.trail = str(script), step, trail
         self.arithmetic = Arithmetic(self.nodes, self.shadows, self._by_hand)
         self.phase, self.optimizing, self.done, self.frozen = "setup", 0, 0, False
         self.leaves: dict[int, Tensor] = {}
@@ -177,11 +182,11 @@ class Follower:
             self.phase = "after"
 
     def _next_step(self) -> None:
-        """Forward begins again: the step that was asked for is over, or another one begins."""
+        """Forward begins again: another step does. Raises OverError where the one that was asked for is over."""
         self.done += 1
         if self.done >= self.step:
             self.end()
-            return
+            raise OverError
         with _disable_current_modes():
             self.shadows.forget()
         self.recording.events = [e for e in self.recording.events if e.phase == "setup"]
@@ -221,6 +226,11 @@ class Follower:
         return id(tensor) not in self.owned and all(self.nodes.holds(n, "param") for n in self.shadows.terms(local(tensor)))
 
     # Operations.
+
+    def begins(self, func: Any) -> None:
+        """An operation is about to be done."""
+        if not self.frozen:
+            self.trail.say(func._schema.name.rpartition("::")[2], self.phase, self.line())
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
         """Follow one operation, after it was done."""
@@ -332,6 +342,7 @@ class Dispatched(TorchDispatchMode):
         """Run the operation, and follow it."""
         if any(issubclass(t, (DTensor, AsyncCollectiveTensor)) for t in types):
             return NotImplemented  # it comes back as operations on local tensors
+        self.follower.begins(func)
         out = func(*args, **(kwargs or {}))
         self.follower.operation(func, args, kwargs or {}, out)
         return out

@@ -5,22 +5,17 @@ The script runs as it is; what it computes with the gradients of its parameters,
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import io
 import re
-import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import NoReturn
 
-from placeproof.core.diagnostics import InputError, Place, Problems, refuse
+from placeproof.core.diagnostics import InputError, Problems, refuse
 from placeproof.core.files import read_text
 from placeproof.core.mesh import SPLITS
 from placeproof.measure.record.axes import Grid, grid
 from placeproof.measure.record.chain import refuse_lines
+from placeproof.measure.record.launch import TIMEOUT, Launch, faked, forked
 from placeproof.measure.record.plan import read_plan
 from placeproof.measure.record.recording import Recording, Seen
 from placeproof.measure.record.write import write
@@ -42,9 +37,16 @@ class Traced:
 
 
 def trace(
-    script: Path, *, world: int | None = None, backend: str = "fake", step: int = 1, splits: Mapping[str, str] | None = None
+    script: Path,
+    *,
+    world: int | None = None,
+    backend: str = "fake",
+    step: int = 1,
+    splits: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
+    timeout: float = TIMEOUT,
 ) -> Traced:
-    """The step program of a script's step, from 1.
+    """The step program of a script's step, from 1. ``arguments``: of the script; ``timeout``: seconds that ranks may take.
 
     Where layers are split, real processes run in any case. Raises InputError for a script that cannot be run, ranks that do not agree,
     and a step that no program can say.
@@ -52,7 +54,8 @@ def trace(
     own = read_text(script, code="PP110", help="give the path of a training script")
     count = _world(own) if world is None else world
     _check(count, splits or {})
-    recordings = _forked(script, count, step) if backend == "gloo" else _faked(script, count, step)
+    launch = Launch(script=script, world=count, step=step, arguments=tuple(arguments), timeout=timeout)
+    recordings = forked(launch) if backend == "gloo" else _faked(launch)
     first = recordings[0]
     shape = _shape(first)
     _agree(recordings)
@@ -67,17 +70,17 @@ def trace(
         plan.notes.append(f"The script names no axes: {', '.join(names)} {'is' if len(names) == 1 else 'are'} ours.")
     text = write(plan, first)
     if plan.layers is not None and backend == "fake":
-        _really(script, count, step, shape, splits or {}, text)
+        _really(launch, shape, splits or {}, text)
     return Traced(text=text, ranks=tuple(sorted(recordings)), world=count, notes=tuple(plan.notes))
 
 
-def _really(script: Path, count: int, step: int, shape: Grid, splits: Mapping[str, str], text: str) -> None:
+def _really(launch: Launch, shape: Grid, splits: Mapping[str, str], text: str) -> None:
     """Run a script whose layers are split by real processes: only numbers show that blocks exchange all that they have to.
 
     Raises InputError where they do not, unless the program of the step is wrong already, and says why.
     """
     try:
-        recordings = _forked(script, count, step)
+        recordings = forked(launch)
         _agree(recordings)
         read_plan(recordings, shape, splits)
     except InputError:
@@ -90,8 +93,10 @@ def _shape(recording: Recording) -> Grid:
 
 
 def _world(text: str) -> int:
-    """The script's own ``WORLD``, or two."""
-    match = re.search(r"^WORLD\s*=\s*(\d{1,9})\b", text, re.MULTILINE)
+    """The script's own ``WORLD``, or two. Raises InputError for one that has to be worked out."""
+    match = re.search(r"^WORLD\s*=\s*(.*?)\s*(?:#.*)?$", text, re.MULTILINE)
+    if match and not re.fullmatch(r"\d{1,9}", match[1]):
+        refuse("PP603", f"the script's `WORLD` is `{match[1]}`: no number that can be read", help="say how many ranks it has: `--world N`")
     return int(match[1]) if match else 2
 
 
@@ -106,67 +111,11 @@ def _check(world: int, splits: Mapping[str, str]) -> None:
     problems.raise_if_any()
 
 
-def _faked(script: Path, world: int, step: int) -> dict[int, Recording]:
-    alone = _session().alone
-
-    def recorded(rank: int) -> Recording:
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):
-                recording: Recording = alone(script.resolve(), rank, world, step)
-                return recording
-        except InputError:
-            raise
-        except (Exception, SystemExit) as error:
-            _failed(script, rank, error)
-
-    recordings = {0: recorded(0)}
-    shape = _shape(recordings[0])
+def _faked(launch: Launch) -> dict[int, Recording]:
+    recordings = {0: faked(launch, 0)}
+    shape, world = _shape(recordings[0]), launch.world
     others = range(1, world) if world <= _ALL_RANKS else sorted({shape.neighbour(a) for a, n in shape.sizes.items() if n > 1})
-    return recordings | {rank: recorded(rank) for rank in others}
-
-
-def _session() -> ModuleType:
-    """What imports torch, all of it; parts of it warn of themselves when they are imported."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return importlib.import_module("placeproof.measure.record.session")
-
-
-def _failed(script: Path, rank: int, error: BaseException) -> NoReturn:
-    """The script raised an exception: shown where it stood."""
-    import traceback
-
-    own = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == script.resolve()]
-    place = (
-        Place(source=script.name, line=own[-1].lineno or 1, column=1, text=own[-1].line or "", length=len(own[-1].line or ""))
-        if own
-        else None
-    )
-    lines = str(error).strip().splitlines()
-    if any("distributed/pipelining" in f.filename for f in traceback.extract_tb(error.__traceback__)):
-        text = "a pipeline cannot be recorded: what its stages send and receive is not followed"
-        refuse("PP603", text, place=place, help="prove the strategy, such as `pp * dp`, or a step program written by hand")
-    refuse(
-        "PP603",
-        f"rank {rank} of the script failed: {type(error).__name__}: {lines[0] if lines else ''}",
-        place=place,
-        help="the fake backend hands out data that nobody sent; `--backend gloo` runs real processes",
-    )
-
-
-def _forked(script: Path, world: int, step: int) -> dict[int, Recording]:
-    from placeproof.measure.processes import message, run
-
-    path, among_others = script.resolve(), _session().among_others
-
-    def recorded(rank: int, count: int, directory: Path) -> Recording:
-        recording: Recording = among_others(path, rank, count, step)
-        return recording
-
-    outcomes = run(world, recorded)
-    if any(o.kind != "ok" for o in outcomes):
-        refuse("PP603", f"the ranks did not end well: {message(outcomes)}", help="a step that does not end cannot be recorded")
-    return {o.rank: o.value for o in outcomes if o.value is not None}
+    return recordings | {rank: faked(launch, rank) for rank in others}
 
 
 def _agree(recordings: Mapping[int, Recording]) -> None:

@@ -42,7 +42,7 @@ class Runs:
 
     def distinct(self) -> tuple[int, ...]:
         """The numbers that occur, in their order."""
-        return tuple(int(n) for n in np.unique(self.values))
+        return tuple(sorted(set(self.values.tolist())))
 
     def part(self, begin: int, length: int) -> Runs:
         """What stands from a place on."""
@@ -97,9 +97,10 @@ def chained(rows: Sequence[Runs]) -> Runs:
 def combined(*rows: Runs) -> tuple[list[tuple[int, ...]], Array, Array]:
     """The combinations of numbers that stand at one place of rows of one length; which of these each common run has, and its start."""
     starts = rows[0].starts if len(rows) == 1 else reduce(np.union1d, (r.starts for r in rows))
-    columns = np.stack([r.values[np.searchsorted(r.starts, starts, side="right") - 1] for r in rows], axis=1)
-    distinct, where = np.unique(columns, axis=0, return_inverse=True)
-    return [tuple(int(n) for n in row) for row in distinct], where.reshape(-1), starts
+    columns = [r.values[np.searchsorted(r.starts, starts, side="right") - 1].tolist() for r in rows]
+    distinct = sorted(set(zip(*columns, strict=True)))
+    places = {row: i for i, row in enumerate(distinct)}
+    return distinct, _numbers([places[row] for row in zip(*columns, strict=True)]), starts
 
 
 def mapped(function: Callable[..., int], *rows: Runs) -> Runs:

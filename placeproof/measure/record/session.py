@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import runpy
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from math import prod
 from pathlib import Path
@@ -25,38 +25,41 @@ from torch.optim import optimizer as optimizers
 from torch.utils._pytree import tree_leaves
 
 from placeproof.measure.processes import launched
-from placeproof.measure.record.follow import Called, Dispatched, Follower
+from placeproof.measure.record.follow import Called, Dispatched, Follower, OverError
+from placeproof.measure.record.launch import Launch
 from placeproof.measure.record.loss import read_loss
 from placeproof.measure.record.nodes import Nodes
 from placeproof.measure.record.recording import Recording
+from placeproof.measure.record.trail import Trail
 from placeproof.measure.training.session import undisturbed
 
 #: What every new process begins with (torch==2.13.0: c10::detail, default_rng_seed_val).
 _SEED = 67280421310721
 
 
-def alone(script: Path, rank: int, world: int, step: int) -> Recording:
+def alone(launch: Launch, rank: int, trail: Path) -> Recording:
     """Follow one rank without the others: collectives of the fake backend return at once, with whatever data."""
     from torch.testing._internal.distributed.fake_pg import FakeStore  # registers the backend
 
-    with undisturbed(), _environment(script, rank, world):
-        dist.init_process_group("fake", rank=rank, world_size=world, store=FakeStore())
+    with undisturbed(), _environment(launch, rank):
+        dist.init_process_group("fake", rank=rank, world_size=launch.world, store=FakeStore())
         try:
-            return _followed(script, rank, world, step, fake=True)
+            return _followed(launch, rank, trail, fake=True)
         finally:
             dist.destroy_process_group()
 
 
-def among_others(script: Path, rank: int, world: int, step: int) -> Recording:
+def among_others(launch: Launch, rank: int, trail: Path) -> Recording:
     """Follow this rank of the process group that exists, while all others do the same."""
-    with undisturbed(), _environment(script, rank, world):
-        return _followed(script, rank, world, step, fake=False)
+    with undisturbed(), _environment(launch, rank):
+        return _followed(launch, rank, trail, fake=False)
 
 
-def _followed(script: Path, rank: int, world: int, step: int, *, fake: bool) -> Recording:
+def _followed(launch: Launch, rank: int, trail: Path, *, fake: bool) -> Recording:
+    script = launch.script.resolve()
     source = tuple(script.read_text(encoding="utf-8").splitlines())
-    recording = Recording(rank=rank, world=world, script=script.name, source=source, nodes=Nodes())
-    follower = Follower(recording, script, step)
+    recording = Recording(rank=rank, world=launch.world, script=script.name, source=source, nodes=Nodes())
+    follower = Follower(recording, script, launch.step, Trail(trail))
     torch.manual_seed(_SEED)
     with ExitStack() as stack:
         for change in (_groups(recording), _hooks(follower), _given(follower), _backward(follower), _parallel(fake=fake)):
@@ -71,19 +74,26 @@ def _followed(script: Path, rank: int, world: int, step: int, *, fake: bool) -> 
 def _run(script: Path) -> None:
     """The script's ``train()`` if it has one, or all of it as the main program."""
     text = script.read_text(encoding="utf-8")
-    if "def train(" in text:
-        runpy.run_path(str(script), run_name="__placeproof__")["train"]()
-    else:
-        runpy.run_path(str(script), run_name="__main__")
+    try:
+        if "def train(" in text:
+            runpy.run_path(str(script), run_name="__placeproof__")["train"]()
+        else:
+            runpy.run_path(str(script), run_name="__main__")
+    except OverError:
+        pass
+    except SystemExit as ended:
+        if ended.code not in (None, 0):
+            raise
 
 
 @contextmanager
-def _environment(script: Path, rank: int, world: int) -> Iterator[None]:
+def _environment(launch: Launch, rank: int) -> Iterator[None]:
     """What a launcher would set, and a path on which the script finds its own modules; those are forgotten afterwards."""
-    settings = launched(rank, world) | {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    script = launch.script.resolve()
+    settings = launched(rank, launch.world) | {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
     before, path, arguments = dict(sys.modules), list(sys.path), sys.argv
     sys.path.insert(0, str(script.parent))
-    sys.argv = [str(script)]
+    sys.argv = [str(script), *launch.arguments]
     try:
         with mock.patch.dict(os.environ, settings):
             yield
@@ -210,9 +220,3 @@ def _reducer() -> Callable[[Any, Any], Any]:
         return done
 
     return reduce
-
-
-def summary(recording: Recording) -> Mapping[str, int]:
-    """How often each kind of event was seen."""
-    kinds = [e.kind for e in recording.events]
-    return {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}

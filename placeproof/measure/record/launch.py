@@ -1,0 +1,171 @@
+"""Runs a script as ranks, each in a process of its own, and says of one that fails, dies or hangs what it did last."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import re
+import tempfile
+import traceback
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
+
+from placeproof.core.diagnostics import InputError, Place, refuse
+from placeproof.measure.processes import Outcome, cause, message, run
+from placeproof.measure.record.recording import Recording
+from placeproof.measure.record.trail import last_said
+
+#: Seconds that ranks may take, unless it is said otherwise.
+TIMEOUT = 300.0
+#: The part of them that a collective waits for other ranks.
+_WAITING = 0.2
+_ALONE = "run the script by itself to see why"
+_HELP = {True: "the fake backend hands out data that nobody sent; `--backend gloo` runs real processes", False: _ALONE}
+#: What a rank's process brings.
+_Came = Recording | InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A script, its ranks, which of its steps is followed (from 1), what it is given as arguments, and the seconds that ranks may take."""
+
+    script: Path
+    world: int
+    step: int = 1
+    arguments: tuple[str, ...] = ()
+    timeout: float = TIMEOUT
+
+
+def faked(launch: Launch, rank: int) -> Recording:
+    """Follow one rank without the others, under the fake process group. Raises InputError where it fails, dies or hangs."""
+    session = _session()
+    with tempfile.TemporaryDirectory(prefix="placeproof-") as folder:
+        if not hasattr(os, "fork"):
+            return _here(session, launch, rank, Path(folder))
+        followed = _Followed(session, launch, Path(folder), rank)
+        return _read(launch, Path(folder), run(1, followed, timeout=launch.timeout, init=False), {0: rank}, fake=True)[rank]
+
+
+def forked(launch: Launch) -> dict[int, Recording]:
+    """Follow all ranks, as real processes. Raises InputError where one fails, dies or hangs."""
+    session = _session()
+    with tempfile.TemporaryDirectory(prefix="placeproof-") as folder:
+        followed = _Followed(session, launch, Path(folder), None)
+        outcomes = run(launch.world, followed, timeout=launch.timeout, collective_timeout=launch.timeout * _WAITING)
+        return _read(launch, Path(folder), outcomes, {r: r for r in range(launch.world)}, fake=False)
+
+
+def _session() -> ModuleType:
+    """What imports torch, all of it; parts of it warn of themselves when they are imported."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module("placeproof.measure.record.session")
+
+
+# In the process of a rank.
+
+
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    """What a rank's process does. ``alone``: the rank that runs without others; None where all run."""
+
+    session: ModuleType
+    launch: Launch
+    folder: Path
+    alone: int | None
+
+    def __call__(self, rank: int, *_: object) -> _Came:
+        own = rank if self.alone is None else self.alone
+        follow = self.session.among_others if self.alone is None else self.session.alone
+        try:
+            recording: Recording = follow(self.launch, own, self.folder / f"{own}.trail")
+            return recording
+        except InputError as error:
+            return error
+        except BaseException as error:
+            (self.folder / f"{own}.failure").write_text(json.dumps(_described(error, self.launch.script)))
+            raise
+
+
+def _described(error: BaseException, script: Path) -> tuple[str, int, bool]:
+    """What was raised in one line, the line of the script, and whether a pipeline of PyTorch raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f.lineno or 0 for f in frames if Path(f.filename) == script.resolve()]
+    lines = str(error).strip().splitlines()
+    text = f"{type(error).__name__}: {lines[0] if lines else ''}"
+    return text, own[-1] if own else 0, any("distributed/pipelining" in f.filename for f in frames)
+
+
+def _here(session: ModuleType, launch: Launch, rank: int, folder: Path) -> Recording:
+    """Where no process can be forked."""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            recording: Recording = session.alone(launch, rank, folder / f"{rank}.trail")
+            return recording
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        _failed(launch, rank, _described(error, launch.script), fake=True)
+
+
+# What came of it.
+
+
+def _read(launch: Launch, folder: Path, outcomes: Sequence[Outcome[_Came]], ranks: dict[int, int], *, fake: bool) -> dict[int, Recording]:
+    for outcome in outcomes:
+        if isinstance(outcome.value, InputError):
+            raise outcome.value
+    if any(o.kind != "ok" for o in outcomes):
+        first = cause(outcomes)
+        rank = ranks[first.rank]
+        failure = folder / f"{rank}.failure"
+        if first.kind == "error" and failure.exists():
+            _failed(launch, rank, json.loads(failure.read_text()), fake=fake)
+        _ended(launch, folder, rank, first, [o for o in outcomes if o is not first])
+    return {ranks[o.rank]: o.value for o in outcomes if isinstance(o.value, Recording)}
+
+
+def _failed(launch: Launch, rank: int, failure: tuple[str, int, bool], *, fake: bool) -> NoReturn:
+    """The script raised an exception: shown where it stood."""
+    text, line, pipeline = failure
+    if pipeline:
+        why = "a pipeline cannot be recorded: what its stages send and receive is not followed"
+        refuse("PP603", why, place=_place(launch, line), help="prove the strategy, such as `pp * dp`, or a step program written by hand")
+    refuse("PP603", f"rank {rank} of the script failed: {text}", place=_place(launch, line), help=_HELP[fake])
+
+
+def _ended(launch: Launch, folder: Path, rank: int, outcome: Outcome[_Came], others: Sequence[Outcome[_Came]]) -> NoReturn:
+    """A rank was killed, ended, or did not end: what it did last."""
+    said = last_said(folder / f"{rank}.trail")
+    what, phase, line = said or ("", "", 0)
+    words = message([outcome]).partition(" ")[2].partition(" ")[2]
+    text = f"rank {rank} {words}"
+    help_ = _ALONE
+    if outcome.kind == "timeout":
+        line = _stands(launch.script, outcome.output) or line
+        help_ = f"`--timeout SECONDS` gives ranks more than {launch.timeout:g} s; one that waits for another one does not end at all"
+    notes = [f"the last thing that it did: `{what}`, in {phase}" if what else "it did nothing with tensors"]
+    if lines := outcome.output.split("Fatal Python error")[0].strip().splitlines() if outcome.kind != "timeout" else []:
+        notes.append(f"the last line that it wrote: {lines[-1][:200]}")
+    notes += message(others).splitlines() if others else []
+    refuse("PP603", text, place=_place(launch, line), help=help_, notes=notes)
+
+
+def _stands(script: Path, output: str) -> int:
+    """The line of the script at which a process stood when it was stopped, innermost first; 0 if it says none."""
+    found = re.findall(rf'File "{re.escape(str(script.resolve()))}", line (\d+)', output.rpartition("(most recent call first)")[2])
+    return int(found[0]) if found else 0
+
+
+def _place(launch: Launch, line: int) -> Place | None:
+    lines = launch.script.read_text(encoding="utf-8").splitlines()
+    if not 0 < line <= len(lines):
+        return None
+    return Place(source=launch.script.name, line=line, column=1, text=lines[line - 1], length=len(lines[line - 1]))
