@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from placeproof.answers.subject import Subject
     from placeproof.importers import Reading
+    from placeproof.programs import Program
     from placeproof.prove import Budget
     from placeproof.report.document import Document
     from placeproof.semantics.judge.model import JudgedModel
@@ -31,10 +32,10 @@ _SUBJECT = (
 #: What a proof of something else than one step takes; other options are refused, and none is passed over in silence.
 _OF_CATALOGUE = {"--catalogue", "--json"}
 _OF_TWO_STEPS = {"--against", "--without", "--from", "--world", "--env", "--profile", "--with", "--budget", "--allow", "--json"}
-_OF_STEPS = {"--without", "--for-all"}
+_OF_STEPS = {"--without", "--for-all", "--mend"}
 #: Second opinions about one step.
 _OF_A_STEP = ("cutoff", "composition")
-_OF_ONE_STEP = {"--profile", "--with", "--against"}
+_OF_ONE_STEP = {"--profile", "--with", "--against", "--mend"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,7 @@ class Options:
     against: str | None = option(
         "--against", "Also say whether the step does what another one does: a strategy, or a step program.", metavar="OTHER"
     )
+    mend: Path | None = option("--mend", "Solve for the factors that a step lacks, and write the step with them.", metavar="FILE")
     json_: bool = option("--json", "Print JSON (schema placeproof.prove/1).", default=False)
 
     @property
@@ -137,8 +139,20 @@ def _prove_step(o: Options, subjects: Sequence[Subject], without: frozenset[str]
         _write_certificate(o.certificate, judged)
     if o.replay_script is not None:
         _write_script(o.replay_script, str(o.subject), judged)
-    opinion = _opinion(o, judged)
+    opinion = _opinion(o, judged) | ({} if o.mend is None else {"mended": _mend(o.mend, step, judged)})
     return _answered(document(str(o.subject), judged, opinion), o, subjects, EXIT_CODES[judged.word], opinion)
+
+
+def _mend(path: Path, step: Program, judged: Judged) -> dict[str, Any]:
+    """The factors that a step lacks, as data; the step with them is written."""
+    from placeproof.programs import render
+    from placeproof.report.proof import mended
+    from placeproof.semantics.mend import Mended, NoFactor, mend
+
+    found = NoFactor(why="the step is proved as it is") if judged.word == "proved" else mend(step, without=judged.options.without)
+    if isinstance(found, Mended):
+        write_text(path, render(found.program))
+    return mended.data(found, str(path))
 
 
 def _answered(judgement: Document, o: Options, subjects: Sequence[Subject], code: int, opinion: dict[str, Any]) -> int:

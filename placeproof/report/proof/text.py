@@ -13,7 +13,7 @@ from placeproof.programs.printer import contract
 from placeproof.prove import Unknown
 from placeproof.report.diagnostics import excerpt
 from placeproof.report.document import Code, Document, Lines, Notes, Section, SectionPart, Table, section
-from placeproof.report.proof import composition, cutoff
+from placeproof.report.proof import composition, cutoff, mended
 from placeproof.semantics import tensors
 from placeproof.semantics.judge.explain import explain
 from placeproof.semantics.judge.search import RefutingRun
@@ -43,6 +43,7 @@ def _sections(subject: str, judged: Judged, opinion: Mapping[str, Any]) -> Itera
     yield from [second_opinion(opinion["second_opinion"])] if "second_opinion" in opinion else []
     yield from [cutoff.shown(opinion["cutoff"])] if "cutoff" in opinion else []
     yield from [composition.shown(opinion["composition"])] if "composition" in opinion else []
+    yield from [mended.shown(opinion["mended"])] if "mended" in opinion else []
 
 
 def opening(subject: str, judged: Judged) -> Section:
