@@ -519,3 +519,68 @@ def train():
     nn.functional.mse_loss(net(x), y).backward()
     optimizer.step()
 """
+#: A model of which all layers are split along one axis, the embedding and the head, too, and parameters are sharded along the other.
+#: ``train()`` returns whether it ends as one process does.
+ALL_SPLIT = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel, parallelize_module
+
+WORLD = 4
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 16, bias=False), nn.Linear(16, 8, bias=False)
+
+    def forward(self, x):
+        return x + self.down(self.up(self.norm(x)).relu())
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.blocks = nn.Embedding(32, 8), nn.Sequential(Block(), Block())
+        self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, 32, bias=False)
+
+    def forward(self, ids):
+        return self.head(self.norm(self.blocks(self.embed(ids))))
+
+
+def step(net, samples):
+    optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+    for seed in samples:
+        torch.manual_seed(seed)
+        ids, targets = torch.randint(32, (2, 8)), torch.randint(16, (2, 8))
+        (nn.functional.cross_entropy(net(ids).flatten(0, 1), targets.flatten()) / len(samples)).backward()
+    optimizer.step()
+    return {name: p.detach() for name, p in net.named_parameters()}
+
+
+def train():
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    torch.manual_seed(0)
+    net = Net()
+    between = Shard(1)
+    whole = {"embed": RowwiseParallel(input_layouts=Replicate(), output_layouts=between)}
+    whole |= {"norm": SequenceParallel()} if between == Shard(1) else {}
+    whole |= {"head": ColwiseParallel(input_layouts=between, output_layouts=Replicate())}
+    plan = {"up": ColwiseParallel(input_layouts=between), "down": RowwiseParallel(output_layouts=between)}
+    plan |= {"norm": SequenceParallel()} if between == Shard(1) else {}
+    parallelize_module(net, mesh["tp"], whole)
+    for block in net.blocks:
+        parallelize_module(block, mesh["tp"], plan)
+        fully_shard(block, mesh=mesh["dp"])
+    fully_shard(net, mesh=mesh["dp"])
+    ours = step(net, [5 + mesh.get_local_rank("dp")])
+    torch.manual_seed(0)
+    one = step(Net(), [5, 6])
+    return all(torch.allclose(p.full_tensor(), one[name], atol=1e-5) for name, p in ours.items())
+"""

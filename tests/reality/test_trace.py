@@ -6,15 +6,17 @@ After a change that is meant to change what is recorded: ``placeproof trace reco
 import os
 import re
 import textwrap
+import warnings
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from trace_steps import HEAD, PAIRS, STEPS
+from trace_steps import ALL_SPLIT, HEAD, PAIRS, STEPS
 
 from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
 from placeproof.measure.record.axes import grid
+from placeproof.measure.record.chain import UnreadableError, read_chain
 from placeproof.measure.record.factor import recognise, written
 from placeproof.measure.record.nodes import Node, Nodes
 from placeproof.programs import read
@@ -192,6 +194,59 @@ def test_a_sum_that_nobody_makes_is_seen_where_parameters_are_sharded_too(tmp_pa
     (tmp_path / "partial.py").write_text(partial)
     with pytest.raises(InputError, match="weight` ends differently on ranks that share a computation"):
         trace(tmp_path / "partial.py")
+
+
+#: What is changed of the script, and what is said then.
+SPLIT = {
+    "as it is": ("", "", "proved"),
+    "whole between blocks": ("between = Shard(1)", "between = Replicate()", "proved"),
+    "logits of each rank alone": ("input_layouts=between, output_layouts=Replicate()", "input_layouts=between", "`head.weight` is split"),
+}
+
+
+@pytest.mark.usefixtures("_torch")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork processes")
+@pytest.mark.parametrize("name", SPLIT)
+def test_an_embedding_and_a_head_may_be_split(name: str, tmp_path: Path) -> None:
+    """What is proved ends as one process does, and what is not does not: real processes say so."""
+    import runpy
+
+    from placeproof.measure.processes import run as run_processes
+    from placeproof.measure.record.record import trace
+
+    old, new, said = SPLIT[name]
+    script = tmp_path / "script.py"
+    script.write_text(ALL_SPLIT.replace(old, new) if old else ALL_SPLIT)
+    assert old in ALL_SPLIT
+
+    def trained(*_: object) -> bool:
+        warnings.simplefilter("ignore")
+        ended: bool = runpy.run_path(str(script))["train"]()
+        return ended
+
+    outcomes = run_processes(4, trained, preload=["placeproof.measure.record.session"])
+    assert {o.value for o in outcomes} == {said == "proved"}, outcomes
+    if said == "proved":
+        assert verdict(trace(script).text) == said
+    else:
+        with pytest.raises(InputError, match=said):
+            trace(script)
+
+
+def test_a_gradient_that_is_still_a_sum_is_one_after_that_exchange_alone() -> None:
+    nodes = Nodes()
+    whole = nodes.add(Node(kind="pass", index=0, turn=0))
+    partial = nodes.add(Node(kind="partial", of=(whole,), axes=("0,1",)))
+    after = {
+        (kind, axes, op): nodes.exchanged(partial, Node(kind=kind, axes=axes, op=op))
+        for kind in ("all_reduce", "reduce_scatter")
+        for axes in (("0,1",), ("0,2",))
+        for op in ("sum", "mean")
+    }
+    assert [key for key, number in after.items() if number == whole] == [(k, ("0,1",), "sum") for k in ("all_reduce", "reduce_scatter")]
+    for number in (partial, *(n for n in after.values() if n != whole)):
+        with pytest.raises(UnreadableError, match="not summed over the ranks that split it"):
+            read_chain(nodes, number, lambda key: ("tp",))
 
 
 @pytest.mark.usefixtures("_torch")

@@ -80,6 +80,7 @@ def read_chain(nodes: Nodes, number: int, axes: Callable[[str], Axes]) -> Chain:
 #: What a chain may not end in, in words.
 _WORDS = {
     "nothing": "the update reads something that is not followed",
+    "partial": "the gradient of a layer that is split is not summed over the ranks that split it",
     "zero": "the update reads zeros",
     "clipped": "gradients are clipped before they are reduced or added up",
 }

@@ -21,7 +21,7 @@ from placeproof.measure.record.exchange import Exchanged, carry, read_exchange
 from placeproof.measure.record.moves import MOVES
 from placeproof.measure.record.nodes import NOTHING, ZERO, Node
 from placeproof.measure.record.recording import Recording, Seen, State
-from placeproof.measure.record.runs import combined, mapped
+from placeproof.measure.record.runs import Runs, combined, mapped
 from placeproof.measure.record.shadow import Shadows, local
 from placeproof.measure.record.trail import Trail
 from placeproof.measure.recorder import NAMESPACES
@@ -135,14 +135,19 @@ class Follower:
         with _disable_current_modes():
             turn = len(self.recording.turns) - 1
             terms = self.shadows.read(local(tensor))
-            numbers = mapped(lambda n: self._passed(n, turn), terms)
-            self.shadows.write(local(gradient), numbers)
+            partial = tuple(k for k in _partial(gradient) if k in (_split(tensor) or ()))
+            numbers = mapped(lambda n: self._passed(n, turn, partial), terms)
+            self.shadows.write(local(gradient), numbers if numbers.only is None else numbers.only)
             states = frozenset[int]().union(*(self.nodes.states(n) for n in terms.distinct()))
             self.recording.events.append(Seen(kind="pass", phase="backward", states=states, turn=turn, line=self.line()))
 
-    def _passed(self, number: int, turn: int) -> int:
+    def _passed(self, number: int, turn: int, partial: tuple[str, ...]) -> int:
+        """The gradient of a parameter; or of all parts of one that is split, of which ranks still have to add up what they have."""
         states = self.nodes.states(number)
-        return self.nodes.add(Node(kind="pass", index=min(states), turn=turn)) if states else NOTHING
+        if not states:
+            return NOTHING
+        made = self.nodes.add(Node(kind="pass", index=min(states), turn=turn))
+        return self.nodes.add(Node(kind="partial", of=(made,), axes=partial)) if partial else made
 
     # The update.
 
@@ -161,6 +166,8 @@ class Follower:
     def _reads(self, p: Tensor, gradient: Tensor) -> None:
         terms, read = self.shadows.read(local(p)), self.shadows.read(local(gradient))
         partial = _partial(gradient)
+        if terms.length != read.length and isinstance(gradient, DTensor) and terms.only and read.only:
+            read = Runs.same(read.only, terms.length)  # of a whole gradient the part that this rank updates
         if terms.length != read.length or not terms.length:
             return
         for of, term in combined(terms, read)[0]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from placeproof.measure.record.axes import Grid
 from placeproof.measure.record.chain import Axes, refuse_lines
-from placeproof.measure.record.recording import Recording
+from placeproof.measure.record.recording import Recording, Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ def read_layers(recording: Recording, grid: Grid, hidden: Axes, split: Mapping[i
     forward = [e for e in inside if e.phase == "forward" and e.kind == ends and e.turn == 0]
     backward = [e for e in inside if e.phase == "backward" and e.kind == ends]
     blocks = _blocks(recording, [id(e) for e in forward], split)
+    if forward:
+        _ends(recording, [id(e) for e in inside if e.kind != "reduce_scatter"], split, forward[-1])
     back = _begins(recording, blocks, [id(e) for e in backward])
     if len(set(back)) > 1:
         refuse_lines(recording.script, recording.source, [("some blocks exchange in backward and some do not", backward[0].line)])
@@ -67,10 +70,20 @@ def _blocks(recording: Recording, ends: list[int], split: Mapping[int, Axes]) ->
             if not blocks[-1].split:
                 blocks[-1].before |= event.states
     split_blocks = [b for b in blocks if b.split]
-    sizes = [sorted(recording.states[i].part for i in b.split) for b in split_blocks]
-    if any(a == sorted(b * 2) for a in sizes for b in sizes):
+    alike = [sorted((re.sub(r"\d+", "", recording.states[i].name), recording.states[i].part) for i in b.split) for b in split_blocks]
+    if any(a == sorted(b * 2) for a in alike for b in alike):
         refuse_lines(recording.script, recording.source, [("some blocks end with an exchange and some do not", 0)])
     return split_blocks
+
+
+def _ends(recording: Recording, exchanges: list[int], split: Mapping[int, Axes], last: Seen) -> None:
+    """What the last layer that is split computes is put together, also where that is no sum: the loss needs all of it."""
+    events = [e for e in recording.events if e.turn == 0 and e.phase == "forward"]
+    used = max((i for i, e in enumerate(events) if e.kind == "use" and e.states & set(split)), default=0)
+    if last not in events[used:] and not any(id(e) in exchanges for e in events[used:]):
+        names = sorted(recording.states[i].name for i in events[used].states & set(split))
+        text = f"what is computed with `{names[0]}` is split over ranks, and not put together before the loss"
+        refuse_lines(recording.script, recording.source, [(text, events[used].line)])
 
 
 def _begins(recording: Recording, blocks: list[_Block], exchanges: list[int]) -> list[bool]:

@@ -18,6 +18,7 @@ class Node:
     """One term.
 
     ``kind``: "param" and "updated" (parameter ``index`` before and after its update), "pass" (its gradient, of backward pass ``turn``),
+    "partial" (that of a split parameter, still to be summed over ``axes``),
     "scale" (by ``factor``), "add", one of :data:`COLLECTIVES`, "square", "sum_squares", "norm", "clip" (a factor from a norm), "clipped"
     (of a gradient by a factor), "unknown" (``text`` says what was done). ``of``: the terms that it is made of. ``root``: of a
     broadcast or a reduce, as a rank of the world. ``line``: of the script.
@@ -87,7 +88,9 @@ class Nodes:
         return self.add(Node(kind="scale", of=(number,), factor=factor, line=line))
 
     def exchanged(self, number: int, like: Node) -> int:
-        """A term after a collective."""
+        """A term after a collective. What was partial over its axes is that no more."""
+        if self.table[number].kind == "partial" and like.op == "sum" and like.axes == self.table[number].axes:
+            return self.table[number].of[0]
         return number if number in (NOTHING, ZERO) else self.add(replace(like, of=(number,)))
 
     def unknown(self, numbers: tuple[int, ...], text: str, line: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -96,7 +95,7 @@ def chained(rows: Sequence[Runs]) -> Runs:
 
 def combined(*rows: Runs) -> tuple[list[tuple[int, ...]], Array, Array]:
     """The combinations of numbers that stand at one place of rows of one length; which of these each common run has, and its start."""
-    starts = rows[0].starts if len(rows) == 1 else reduce(np.union1d, (r.starts for r in rows))
+    starts = _numbers(sorted({start for r in rows for start in r.starts.tolist()}))
     columns = [r.values[np.searchsorted(r.starts, starts, side="right") - 1].tolist() for r in rows]
     distinct = sorted(set(zip(*columns, strict=True)))
     places = {row: i for i, row in enumerate(distinct)}
