@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from placeproof.answers import subject as subjects
@@ -25,8 +26,9 @@ from placeproof.planning.crew import ALONE, Crew, Running
 from placeproof.planning.frontier import Frontier, frontier
 from placeproof.planning.objective import OBJECTIVES
 from placeproof.planning.reasons import beside, reasons, require_strategy
-from placeproof.planning.search import Derived, Outcome, Search
+from placeproof.planning.search import Outcome, Search
 from placeproof.planning.space import Flow, Point, Space
+from placeproof.planning.structures import Derived
 from placeproof.planning.task import Task
 from placeproof.planning.uneven import Uneven, all_uneven
 from placeproof.report import plan as documents
@@ -243,9 +245,11 @@ def plan(
     space = grid(task, pins, count, why, objective, uneven=uneven)
     search = Search(task, space, known, unfit=uneven)
     besides = tuple(beside(task, space, text) for text in why)
-    with Crew(min(running.jobs, len(search.units())), {"bound": search.of_unit, "prove": prove}) as crew:
+    with Crew(min(running.jobs, len(search.units())), {"bound": search.bounding.of_unit, "prove": prove}) as crew:
         verdicts = Verdicts(task.ran, crew)
         running = replace(running, ahead=verdicts.ahead)
+        if pareto or uneven:
+            search.widen(inf, running, crew)
         outcome = search.run(count, verdicts, OBJECTIVES[objective], running, crew)
         unbeaten = _frontier(search, outcome, verdicts, running) if pareto else None
         moved = _moved(search, outcome, verdicts, running) if uneven else ()

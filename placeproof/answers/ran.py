@@ -18,7 +18,7 @@ from placeproof.implementations import find as find_implementation
 from placeproof.planning.choices import Pins, space_of
 from placeproof.planning.exact import Placed, placed
 from placeproof.planning.ran import Ran, carried, lacking
-from placeproof.planning.search import Derived
+from placeproof.planning.structures import Derived
 from placeproof.planning.task import Task
 from placeproof.report import ran as documents
 from placeproof.report.placed import fits

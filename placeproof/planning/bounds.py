@@ -16,7 +16,7 @@ import numpy as np
 from placeproof.cost.model.time import StageTime, together
 from placeproof.planning.arrays import Array
 from placeproof.planning.space import Flow
-from placeproof.planning.tables import ExchangeTimes, FloatPrice, PartAmounts, Points, StateAmounts, States
+from placeproof.planning.tables import ExchangeTimes, FloatPrice, PartAmounts, Points, Stages, StateAmounts, States
 from placeproof.planning.task import Task
 from placeproof.schedules import forms, formulas, load
 
@@ -43,16 +43,16 @@ class StageKind:
     there: Array
 
 
-def stage_kinds(states: States, points: Points) -> tuple[StageKind, ...]:
+def stage_kinds(of: Stages, points: Points) -> tuple[StageKind, ...]:
     """The stages of pipelines at some points, in order; as many everywhere where stages are told one by one."""
-    costs, stages = states.costs, points.pp
-    at = points.at({**{name: points.number(n) for name, n in states.linked.values.items()}, **dict.fromkeys(("N", "N_pp"), stages)})
-    ranges: list[tuple[Array, Array]] = [(i, i) for i in range(len(costs))]
-    if len(costs) > 1 and costs[-1].stage.index is None:  # three stand for all
-        ranges = [(0, 0), (1, stages - 2), (stages - 1, stages - 1)]
+    count = points.pp
+    at = points.at({**{name: points.number(n) for name, n in of.linked.values.items()}, **dict.fromkeys(("N", "N_pp"), count)})
+    ranges: list[tuple[Array, Array]] = [(i, i) for i in range(len(of.stages))]
+    if len(of.stages) > 1 and of.stages[-1].index is None:  # three stand for all
+        ranges = [(0, 0), (1, count - 2), (count - 1, count - 1)]
     kinds = []
-    for number, (cost, (first, last)) in enumerate(zip(costs, ranges, strict=True)):
-        times = {part.name: at(n) for part, n in cost.stage.held}
+    for number, (stage, (first, last)) in enumerate(zip(of.stages, ranges, strict=True)):
+        times = {part.name: at(n) for part, n in stage.held}
         own = {name: n for name, n in times.items() if np.any(n)}
         there = np.broadcast_to(first <= last, (len(points),))
         kinds.append(StageKind(first=first, last=last, times=own, number=number, there=there))

@@ -102,7 +102,7 @@ class Recorder:
         self.asked: dict[Asked, int] = {}
         variable = self.log.variable
         self.points = Points(**{name: variable(name) for name in (*AXES, "b", "m")}, number=self.log.number)
-        self.points = replace(self.points, vocabulary=search.vocabulary(self.points.tp))
+        self.points = replace(self.points, vocabulary=search.structures.vocabulary(self.points.tp))
         self.times = RecordedTimes(self.log, self.asked)
 
     def blocks(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class Recorder:
             for sp, attention, fp8, recompute in product(sps, attentions, space.fp8, space.recompute):
                 option = Option(data=space.data[0], sp=sp, attention=attention, recompute=recompute, fp8=fp8, flow=space.flows[0])
                 made = self._block(option, axes)
-                alike = sp, attention, fp8, recompute if "refused" in made else self.search.blocks_of(option, axes).alike
+                alike = sp, attention, fp8, recompute if "refused" in made else self.search.structures.blocks_of(option, axes).alike
                 if words := next((words for one, words in same if one == alike), None):
                     words.append(recompute)
                     continue
@@ -126,7 +126,7 @@ class Recorder:
 
     def _block(self, option: Option, axes: tuple[str, ...]) -> dict[str, Any]:
         try:
-            blocks = self.search.blocks_of(option, axes)
+            blocks = self.search.structures.blocks_of(option, axes)
         except InputError as error:
             return {"refused": error.diagnostics[0].message}
         parts = blocks.amounts(self.points, self.times)
@@ -141,7 +141,7 @@ class Recorder:
         refused: list[InputError] = []
         for attention, recompute in product(self.search.space.options_of(axes)[1], self.search.space.recompute):
             try:
-                return self.search.blocks_of(replace(option, attention=attention, recompute=recompute), axes)
+                return self.search.structures.blocks_of(replace(option, attention=attention, recompute=recompute), axes)
             except InputError as error:
                 refused.append(error)
         raise refused[0]
@@ -149,7 +149,7 @@ class Recorder:
     def states(self) -> dict[str, Any]:
         """What stages have of states, and bounds, by axes and by what they depend on."""
         space, entries = self.search.space, []
-        alike = self.search.alike
+        alike = self.search.structures.alike
         for own in space.classes(by_stages=not alike):
             axes, stages = axes_of(own), own[0].pp
             sps, attentions, data, flows = space.options_of(axes)
@@ -167,7 +167,7 @@ class Recorder:
             return {"refused": "dp_replicate of what is not sharded"}
         try:
             blocks = self._any_blocks(option, axes)
-            states = self.search.states_of(axes, option, blocks, stages, sums=sums)
+            states = self.search.structures.states_of(axes, option, blocks, stages, sums=sums)
         except InputError as error:
             return {"refused": error.diagnostics[0].message}
         kinds = stage_kinds(states, self.points)
@@ -195,7 +195,7 @@ class Recorder:
         found = bounds(
             blocks.task, flow, kinds, [stage_amounts(kind, parts, repeated) for kind in kinds], own, self.points,
             self.log.variable("send"), [self.log.variable(f"{i}.room") for i in range(len(kinds))],
-            piped="pp" in axes, alike=self.search.alike,
+            piped="pp" in axes, alike=self.search.structures.alike,
         )  # fmt: skip
         return self._line(found.seconds), self._line(found.beyond)
 

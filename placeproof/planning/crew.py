@@ -8,7 +8,6 @@ from __future__ import annotations
 import multiprocessing
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -74,6 +73,7 @@ class Crew:
         self.work = work
         self.workers = [Worker(work) for _ in range(number)] if number > 1 and can_fork() else []
         self._tasks: list[tuple[str, Any]] = []
+        self._had: dict[tuple[str, int], Worker] = {}
         self._answers: dict[int, Any] = {}
 
     def __enter__(self) -> Crew:
@@ -107,15 +107,17 @@ class Crew:
         return any(number in worker.waiting for worker in self.workers)
 
     def each(self, what: str, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """Tasks by their places in a sequence, and what they come to; each process is given one after the other."""
-        left, numbers = deque(range(len(tasks))), dict[int, int]()
+        """Tasks by their places in a sequence, and what they come to; each process is given one after the other. One that had the task at a
+        place before has it again."""
+        left, numbers = list(range(len(tasks))), dict[int, int]()
         while left or numbers:
-            for worker in self.workers:
-                if left and not worker.waiting:
-                    place = left.popleft()
+            for worker in (worker for worker in self.workers if not worker.waiting):
+                place = next((place for place in left if self._had.setdefault((what, place), worker) in (worker, None)), None)
+                if place is not None:
+                    left.remove(place)
                     numbers[self.begin(what, tasks[place], self.workers.index(worker))] = place
             if not numbers:  # there is no other process, or none any more
-                place = left.popleft()
+                place = left.pop(0)
                 yield place, self.work[what](tasks[place])
                 continue
             self._receive()

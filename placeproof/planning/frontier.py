@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from placeproof.planning.bounding import ROUNDING
 from placeproof.planning.crew import ALONE, Running
 from placeproof.planning.exact import Plan
 from placeproof.planning.objective import OBJECTIVES
 from placeproof.planning.pool import Pool
-from placeproof.planning.search import ROUNDING, Search
+from placeproof.planning.search import Search
 from placeproof.planning.space import Point
 
 

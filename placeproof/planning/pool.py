@@ -40,15 +40,6 @@ class Piece(NamedTuple):
     sp: bool
 
 
-class Found(NamedTuple):
-    """What the points of a piece come to: as the fields of a search are called."""
-
-    cut: dict[str, int]
-    pool: list[Bounded]
-    nearest: list[tuple[float, Point]]
-    unfit: list[Bounded]
-
-
 class Pool:
     """Bounded points by number."""
 
@@ -69,12 +60,20 @@ class Queue:
     """Points by the least values of an objective."""
 
     def __init__(self, bounded: Sequence[Bounded], objective: Objective) -> None:
-        self._pool, self._next = Pool(bounded), 0
-        self._values = self._pool.column(lambda one: one.bound(objective))
-        self._order = np.argsort(self._values, kind="stable")
+        self._objective, self._bounded = objective, list[Bounded]()
+        self._popped: list[int] = []
+        self.add(bounded)
+
+    def add(self, bounded: Sequence[Bounded]) -> None:
+        """More of them."""
+        self._bounded += bounded
+        self._pool = Pool(self._bounded)
+        self._values = self._pool.column(lambda one: one.bound(self._objective))
+        self._values[self._popped] = np.inf
+        self._order, self._next = np.argsort(self._values, kind="stable"), 0
 
     def __len__(self) -> int:
-        return len(self._order) - self._next
+        return len(self._order) - len(self._popped)
 
     @property
     def least(self) -> float:
@@ -83,8 +82,10 @@ class Queue:
 
     def pop(self) -> Point:
         """The next point."""
+        number = int(self._order[self._next])
         self._next += 1
-        return self._pool[self._order[self._next - 1]]
+        self._popped.append(number)
+        return self._pool[number]
 
 
 def point_of(points: Points, row: int, option: Option) -> Point:

@@ -11,8 +11,8 @@ from itertools import product
 from placeproof.core.strategy import Strategy
 from placeproof.planning.exact import Placed, Plan
 from placeproof.planning.reasons import terms
-from placeproof.planning.search import Derived
 from placeproof.planning.space import AXES, Flow, Option, Space, strategy_text
+from placeproof.planning.structures import Derived
 from placeproof.planning.task import Task
 from placeproof.schedules import load
 from placeproof.strategies import parse_strategy
@@ -102,4 +102,4 @@ def carried(known: Derived, task: Task) -> Derived:
         block.task = task.narrow(block.task.fp8)
     for state in states.values():
         state.task = task.narrow(state.task.fp8)
-    return Derived(segments=dict(known.segments), blocks=blocks, states=states)
+    return Derived(segments=dict(known.segments), blocks=blocks, states=states, stages=dict(known.stages))

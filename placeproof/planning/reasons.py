@@ -12,8 +12,9 @@ from placeproof.core.diagnostics import InputError, refuse
 from placeproof.core.strategy import Strategy
 from placeproof.planning.choices import Pins, space_of
 from placeproof.planning.exact import Placed, Plan, worked_out
-from placeproof.planning.search import Derived, Search
+from placeproof.planning.search import Search
 from placeproof.planning.space import Space
+from placeproof.planning.structures import Derived
 from placeproof.planning.task import Task
 from placeproof.strategies import parse_strategy
 

@@ -16,7 +16,7 @@ from placeproof.clusters import Group
 from placeproof.collectives.time import TIMED_AS
 from placeproof.cost.model.derivation import laid_out, sizing, state_costs
 from placeproof.cost.model.parts import DeviceSegment, Sizing, parts
-from placeproof.cost.model.prices import seconds_of_kernels
+from placeproof.cost.model.prices import MASKED, seconds_of_kernels
 from placeproof.cost.model.rates import Rates
 from placeproof.cost.model.recomputation import chosen, of_layers
 from placeproof.cost.model.running import dummy_gradients, dummy_shapes, running
@@ -112,7 +112,7 @@ class FloatPrice:
     """What computing takes, in floating-point numbers: as :class:`placeproof.cost.model.prices.Exact`."""
 
     def __init__(self, rates: Rates, number: Number) -> None:
-        self.by_kernels = rates.by_kernels
+        self.by_kernels, self.masked = rates.by_kernels, number(MASKED)
         self._wide, self._narrow = number(rates.peak * rates.values["eta"]), number(rates.values.get("F_fp8", 1))
         self._bandwidth, self._kernel = number(rates.bandwidth), number(rates.values.get("t_k", 0))
 
@@ -267,7 +267,17 @@ class StateAmounts:
     axes: frozenset[tuple[str, ...]]
 
 
-class States:
+class Stages:
+    """The stages of a pipeline, or the only one, with open degrees but for their number, where that is said."""
+
+    def __init__(self, task: Task, strategy: str, blocks: Blocks, stages: int | None) -> None:
+        linked = link(task.ran, parse_strategy(strategy))
+        self.linked: Linked = linked if stages is None else linked.with_degrees({"pp": stages})
+        self.at = sizing(self.linked, task.widths, task.fp8)
+        self.flow, self.stages = laid_out(self.linked, blocks.segments, self.at)
+
+
+class States(Stages):
     """What data parallelism makes of a model's parameters under options: one derivation, in which degrees are open.
 
     ``costs``: of each stage; ``beside``: bytes that an implementation has there all the time; ``messages``: exchanges between stages, where
@@ -275,13 +285,12 @@ class States:
     """
 
     def __init__(self, task: Task, strategy: str, blocks: Blocks, stages: int | None) -> None:
-        linked = link(task.ran, parse_strategy(strategy))
-        linked = linked if stages is None else linked.with_degrees({"pp": stages})
-        step, at = StepCosts(linked), sizing(linked, task.widths, task.fp8)
-        flow, own = laid_out(linked, blocks.segments, at)
+        super().__init__(task, strategy, blocks, stages)
+        linked, at, flow, own = self.linked, self.at, self.flow, self.stages
+        step = StepCosts(linked)
         layer = next((part for part in blocks.segments if part.repeats), None)
         run_by = None if task.run_by is None else task.run_by.on(task.cluster.device.architecture)
-        self.task, self.linked, self.batches = task, linked, flow.batches
+        self.task, self.batches = task, flow.batches
         self.costs = tuple(state_costs(stage, step, at, linked) for stage in own)
         if run_by is None:
             self.beside: tuple[Any, ...] = (0,) * len(own)

@@ -105,7 +105,7 @@ def _beyond(search: Search, plans: Sequence[Plan]) -> Iterator[Plan]:
     if not plans:
         yield from islice((plan for plan in search.near() if not unmoved(plan.point)), MOST_BEYOND)
     elif {*search.space.recompute} >= BY_LAYER:
-        queue, whole = Queue(search.unfit, OBJECTIVES["time"]), _computed_again(search)
+        queue, whole = Queue(search.found.unfit, OBJECTIVES["time"]), _computed_again(search)
         tried = 0
         while queue and tried < MOST_BEYOND and queue.least < plans[-1].seconds:
             point = queue.pop()

@@ -9,11 +9,12 @@ from math import log
 from typing import Any
 
 from placeproof.cost.model.time import OVERLAP
+from placeproof.planning.bounding import NEAREST
 from placeproof.planning.exact import Placed, Plan
 from placeproof.planning.frontier import Frontier
 from placeproof.planning.objective import OBJECTIVES, Objective
 from placeproof.planning.reasons import Beside, Reason, terms
-from placeproof.planning.search import NEAREST, Outcome
+from placeproof.planning.search import Outcome
 from placeproof.planning.space import AXES, SHARING, Space
 from placeproof.planning.task import Task
 from placeproof.planning.uneven import Uneven

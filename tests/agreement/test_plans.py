@@ -15,8 +15,8 @@ from plan_instances import FOLDED, all_meshes, instance, pinned
 from plan_lines import differences, listed
 from plan_oracle import Alone, Instance, Key, held_against, tried
 
+from placeproof.planning import bounding
 from placeproof.planning import frontier as frontiers
-from placeproof.planning import search
 from placeproof.planning.reasons import beside
 from placeproof.planning.space import AXES, Mesh, divisors, meshes
 from placeproof.planning.tables import Blocks
@@ -89,20 +89,27 @@ def test_recomputation_that_changes_nothing_makes_no_point_of_a_certificate() ->
 
 def broken(monkeypatch: pytest.MonkeyPatch, **more: float) -> list[str]:
     """What is said of a search whose bounds are higher, or of one that leaves points out."""
-    bounds = search.bounds
+    bounds = bounding.bounds
 
     def higher(*given: Any, **said: Any) -> Any:
         own = bounds(*given, **said)
         seconds, peak = own.seconds * more.get("times", 1.0), own.peak * more.get("held", 1.0)
         return type(own)(seconds=seconds, beyond=own.beyond + more.get("plus", 0.0), peak=peak)
 
-    monkeypatch.setattr(search, "bounds", higher)
+    monkeypatch.setattr(bounding, "bounds", higher)
     return held_against(instance(SMALL), 2, *truth(SMALL)).why
 
 
 def test_a_bound_that_is_too_high_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all("s are said" in why for why in broken(monkeypatch, times=1.001))
     assert broken(monkeypatch, times=1.001)
+
+
+def test_a_bound_on_what_blocks_alone_take_that_is_too_high_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    least = bounding.Bounding._least
+    more = lambda self, one: {flow: 3 * own for flow, own in least(self, one).items()}  # noqa: E731
+    monkeypatch.setattr(bounding.Bounding, "_least", more)
+    assert any("blocks alone" in why for why in held_against(instance(SMALL), 2, *truth(SMALL)).why)
 
 
 def test_a_bound_of_memory_that_is_too_high_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
-from math import prod
+from math import inf, isinf, prod
 from typing import Any, NamedTuple
 
 from plan_certificates import certificate_of, wrong
@@ -26,10 +26,12 @@ from placeproof.cost.model.time import Overlap, StepTime
 from placeproof.cost.values import read_numbers
 from placeproof.implementations import BlockImplementation
 from placeproof.models import Model
+from placeproof.planning.bounding import Asked, Bounding
 from placeproof.planning.frontier import Frontier, frontier
 from placeproof.planning.objective import OBJECTIVES
 from placeproof.planning.search import Outcome, Plan, Search
 from placeproof.planning.space import Mesh, Option, Space
+from placeproof.planning.structures import Structures
 from placeproof.planning.task import Task
 from placeproof.strategies import parse_strategy
 
@@ -196,25 +198,33 @@ class Bounded:
     schedule: str
 
 
-class Watched(Search):
-    """A search that remembers every bound."""
+class Watched(Bounding):
+    """Bounds of which each is remembered; and that of what blocks alone take."""
 
-    def __init__(self, task: Task, space: Space) -> None:
-        super().__init__(task, space)
+    def __init__(self, of: Structures) -> None:
+        super().__init__(of)
         self.bounded: dict[Key, Bounded] = {}
         self.repeated: list[Key] = []
+        self.above: list[Key] = []
 
-    def _of_flow(self, option: Option, own: Any, table: Any, rows: Any, *, piped: bool) -> None:
+    def _close(self, one: Any, asked: Any, found: Any) -> None:
+        self.least = self._least(one)
+        super()._close(one, asked, found)
+
+    def _of_flow(self, option: Option, own: Any, table: Any, rows: Any, found: Any, *, piped: bool) -> None:
         for place, row in enumerate(rows):
             mesh = Mesh(**{axis: int(getattr(table, axis)[row]) for axis in ("tp", "cp", "ep", "dp", "dp_shard", "dp_replicate", "pp")})
-            key = key_of(mesh, option, int(table.b[row]), self.task.batch)
+            key = key_of(mesh, option, int(table.b[row]), self.of.task.batch)
             assert isinstance(key, Key)
             assert key.m == table.m[row]
             if key in self.bounded:
                 self.repeated.append(key)
+            least = float(self.least[option.flow][place])
+            if (isinf(least) and own.beyond[place] <= 0) or (not isinf(least) and least > own.seconds[place]):
+                self.above.append(key)
             word = option.flow.schedule if mesh.pp > 1 else "no pipeline"
             self.bounded[key] = Bounded(float(own.seconds[place]), float(own.beyond[place]), float(own.peak[place]), word)
-        super()._of_flow(option, own, table, rows, piped=piped)
+        super()._of_flow(option, own, table, rows, found, piped=piped)
 
 
 @dataclass
@@ -231,8 +241,11 @@ class Compared:
 def held_against(asked: Instance, count: int, truth: dict[Key, Alone], cut: Counter[str]) -> Compared:
     """The best of a grid, so many, by a search and by trying all, by each objective; those that nothing beats; and all bounds."""
     result = Compared(points=asked.space.size, derived=len(truth), fit=sum(one.fits for one in truth.values()))
-    search = Watched(asked.task, asked.space)
+    search = Search(asked.task, asked.space)
     outcome = search.run(count)
+    watched = Watched(search.structures)
+    for unit in search.units():
+        watched.of_unit(Asked(unit, None, inf))
     for name, value in VALUES.items():
         own = outcome if name == "time" else Search(asked.task, asked.space, search.known).run(count, objective=OBJECTIVES[name])
         result.why += [f"{name}: {why}" for why in _optimum(own, truth, count, value)]
@@ -242,11 +255,12 @@ def held_against(asked: Instance, count: int, truth: dict[Key, Alone], cut: Coun
     result.why += _unbeaten(frontier(again), truth, sum(len(one.rows) for one in again.pool))
     result.why += _counts(outcome, asked.space.size, len(truth), cut)
     result.why += _certified(asked, search, outcome, count, truth)
-    result.why += [f"bounded twice: {key}" for key in search.repeated]
-    result.why += _all_bounds(truth, search.bounded, ROUNDING * float(asked.cluster.device.capacity))
-    result.why += [f"not of the grid: {key}" for key in search.bounded.keys() - truth.keys()]
+    result.why += [f"bounded twice: {key}" for key in watched.repeated]
+    result.why += [f"blocks alone are said to take more: {key}" for key in watched.above]
+    result.why += _all_bounds(truth, watched.bounded, ROUNDING * float(asked.cluster.device.capacity))
+    result.why += [f"not of the grid: {key}" for key in watched.bounded.keys() - truth.keys()]
     best = min((one.seconds for one in truth.values() if one.fits), default=Fraction(0))
-    for key, own in search.bounded.items():
+    for key, own in watched.bounded.items():
         if key in truth and not truth[key].refused:
             result.ratios.append((own.schedule, own.seconds / float(truth[key].seconds), float(truth[key].seconds / best) if best else 0.0))
     return result

@@ -309,7 +309,7 @@ def test_the_vocabulary_is_padded_as_derivations_pad_it() -> None:
         found = placeproof.plan("gpt", "dgx-h100", 3, batch=3, only=["tp=1,3"], vocab_padding=padding, count=1, reserve="1GB", **sizes)
         search = Search(found.task, found.space)
         padded = [1000, 1000, 1152] if padding is None else [1000] * 3 if padding == 0 else [1024, 1024, 1152]
-        assert list(search.vocabulary(np.array([1, 2, 3]))) == padded
+        assert list(search.structures.vocabulary(np.array([1, 2, 3]))) == padded
 
 
 def test_bounds_without_a_pipeline_are_exact() -> None:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 from placeproof.core.diagnostics import refuse
 from placeproof.core.mesh import Axis
-from placeproof.cost.blocks.recompute import renamed
+from placeproof.cost.blocks.recompute import read_again, renamed
 from placeproof.models.programs import WIRES
-from placeproof.programs import Assign, Binary, Call, Do, Expr, For, Program, Ref, Stmt, read, render
+from placeproof.programs import Assign, Binary, Call, Do, Expr, For, Program, Ref, Stmt
 from placeproof.programs.ir import Tensor, adjoints
 from placeproof.semantics.layouts.layout import Layout
 from placeproof.semantics.layouts.lines import Line, inputs, lines
@@ -58,7 +58,7 @@ def chained(blocks: Sequence[Program], name: str = "layer") -> tuple[Program, di
         approximates=tuple(dict.fromkeys(a for b in blocks for a in b.approximates)),
         without=tuple(dict.fromkeys(w for b in blocks for w in b.without)),
     )
-    return read(render(program), source=name), chain.origins
+    return read_again(program), chain.origins
 
 
 def _axes(blocks: Sequence[Program]) -> tuple[Axis, ...]:

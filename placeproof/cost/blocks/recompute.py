@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import NoReturn
 
 from placeproof.core.diagnostics import Place, refuse
@@ -21,7 +22,7 @@ from placeproof.programs import Assign, Binary, Call, Do, Expr, For, Program, Re
 from placeproof.programs.ir import adjoints, with_draws, with_names
 from placeproof.semantics.layouts.lines import BlockValue, Line, lines
 
-__all__ = ["AGAIN", "between", "computed_again", "made_in_forward", "recompute", "renamed"]
+__all__ = ["AGAIN", "between", "computed_again", "made_in_forward", "read_again", "recompute", "renamed"]
 
 #: What the names of values that are computed again end with.
 AGAIN = "_again"
@@ -142,11 +143,11 @@ class _Recomputation:
     # The program.
 
     def rewritten(self) -> Program:
-        """The transformed program, printed and read again, so that its places are its own."""
+        """The transformed program."""
         if self.again and self.start == len(self.lines):
             _refuse("the program has no backward, in which something could be computed again", None)
         body = [*self._forward(), *self._backward()]
-        return read(render(replace(self.program, body=tuple(body))), source=self.program.name)
+        return read_again(replace(self.program, body=tuple(body)))
 
     def _forward(self) -> Iterator[Stmt]:
         """Forward, in which what is computed again is freed after its last use."""
@@ -250,6 +251,17 @@ def _read(expr: Expr) -> Iterator[str]:
         case Call(args=args):
             for arg in args:
                 yield from _read(arg)
+
+
+def read_again(program: Program) -> Program:
+    """A program, printed and read, so that its places are its own. There is one for each text, so that what is worked out of it and kept
+    with it is worked out once."""
+    return _of_text(render(program), program.name)
+
+
+@lru_cache(maxsize=256)
+def _of_text(text: str, name: str) -> Program:
+    return read(text, source=name)
 
 
 def renamed(stmt: Assign | Do, called: Mapping[str, str]) -> Assign | Do:

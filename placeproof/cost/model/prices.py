@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from placeproof.clusters import Cluster, Group, ends
 from placeproof.clusters.cluster import MOVED_BY_A_SUM
@@ -60,6 +60,10 @@ class Price(Protocol):
     def by_kernels(self) -> bool:
         """Whether what is no product of matrices takes time as well."""
 
+    @property
+    def masked(self) -> Any:
+        """:data:`MASKED`, as a number of the kind that is worked with."""
+
     def compute(self, operations: Amount, /) -> Any:
         """Seconds of so many floating-point operations."""
 
@@ -77,7 +81,7 @@ def seconds_of_kernels(
     price: Price, operations: Amount, narrow: Amount, inside: Amount = 0, moved: Amount = 0, moving: Amount = 0
 ) -> Amount:
     """Seconds of floating-point operations, ``narrow`` of which are in fp8, and of bytes that so many other kernels move."""
-    computing = price.compute(operations - narrow - MASKED * inside) + price.narrow(narrow)
+    computing = price.compute(operations - narrow - price.masked * inside) + price.narrow(narrow)
     return computing + price.memory(moved) + price.launch(moving) if price.by_kernels else computing
 
 
@@ -93,6 +97,7 @@ class Symbols:
     order: tuple[str, ...]
     by_kernels: bool = False
     without: frozenset[str] = frozenset()
+    masked: ClassVar[Fraction] = MASKED
 
     def amount(self, expr: Amount) -> Amount:
         """The amount as it is."""
@@ -175,6 +180,7 @@ class Exact:
     by_kernels: bool = False
     without: frozenset[str] = frozenset()
     known: Known = field(default_factory=Known, repr=False)
+    masked: ClassVar[Fraction] = MASKED
 
     @cached_property
     def _exchanges(self) -> Exchanges:
