@@ -68,6 +68,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "replay": ("--backend", "--timeout"),
     "verify": (),
     "measure": ("--set", "--shapes", "--shapes-from", "--shapes-to", "--profile", "--with", "--rank", "--option", "--backend"),
+    "shapes": ("--world", "--unit", "--timeout", "--output"),
     "trace": ("--world", "--backend", "--steps", "--axis", "--timeout", "--output"),
     "accuracy": ("--without", "--only"),
     "calibrate": ("--from", "--constants", "--held-out", "--out"),
@@ -363,6 +364,7 @@ def _name(rng: random.Random) -> Case:
             ["derive", "zero3(8)", "--model", "llama3-8b", "--cluster", name],
             ["derive", "zero3(8)", "--model", "llama3-8b", "--plot", name],
             ["prove", "zero1", "--smtlib", name],
+            ["shapes", name, "--output", name],
             ["trace", "record", name, "--output", name],
         )
     )

@@ -19,6 +19,7 @@ from placeproof.cli import (
     plan,
     prove,
     replay,
+    shapes,
     trace,
     verify,
 )
@@ -39,6 +40,7 @@ app.command("plan", no_args_is_help=True)(plan.command)
 app.command("prove", no_args_is_help=True)(prove.command)
 app.command("verify", no_args_is_help=True)(verify.command)
 app.command("measure", no_args_is_help=True)(measure.command)
+app.command("shapes", no_args_is_help=True)(shapes.command)
 app.command("replay", no_args_is_help=True)(replay.command)
 app.command("accuracy", no_args_is_help=True)(accuracy.command)
 app.command("calibrate", no_args_is_help=True)(calibrate.command)

@@ -24,33 +24,49 @@ BUFFER_TYPES = {
 }
 
 
+#: Types of parameters with the bytes of an element.
+WEIGHT_TYPES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weight:
     """One parameter tensor. ``shape`` is that of the whole tensor, in elements.
 
     ``split``: the dimension that an axis which splits the hidden dimension divides; None where each of its devices has it all.
+    ``dtype``: the name of its element type, a key of :data:`WEIGHT_TYPES`; empty where whoever asks says it. ``trained``: whether it
+    requires a gradient; ``idle``: it does, and a step gives it none.
     """
 
     name: str
     shape: tuple[int, ...]
     split: int | None = None
+    dtype: str = ""
+    trained: bool = True
+    idle: bool = False
 
     @property
     def elements(self) -> int:
         """Number of elements of the whole tensor."""
         return prod(self.shape)
 
+    @property
+    def learns(self) -> bool:
+        """Whether a step gives it a gradient."""
+        return self.trained and not self.idle
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
     """What is gathered at once: the weights of one wrapped module, in the order in which they are registered.
 
-    ``blocks``: the blocks that it computes, by the names of their programs.
+    ``blocks``: the blocks that it computes, by the names of their programs. ``backward``: whether backward comes to it, as what it makes
+    requires a gradient.
     """
 
     name: str
     weights: tuple[Weight, ...]
     blocks: tuple[str, ...] = ()
+    backward: bool = True
 
     @property
     def elements(self) -> int:
@@ -63,9 +79,11 @@ class Shapes:
     """A concrete model. The first unit is the root: what no other unit wraps; the others are in the order of forward.
 
     ``dims``: sizes by name, as the programs of its blocks call them (``batch``, ``tokens``, ``hidden``, ...). ``used``: the names of all
-    weights so that their gradients become ready in the reverse order, None where that is not known; see :attr:`by_use` for what holds
+    weights that learn so that their gradients become ready in the reverse order, None where that is not known; see :attr:`by_use` for what
+    holds
     where it is empty. ``buffers``: elements of what the model registers beside its weights, by their type, where "dtype" is that of the
-    weights; None where that is not known. ``notes``: what else is to be said of what is counted from them.
+    weights; None where that is not known. ``registered``: the names of all weights in the order in which the model registers them, empty
+    for that of the units, None where it is not known. ``notes``: what else is to be said of what is counted from them.
     """
 
     name: str
@@ -73,6 +91,7 @@ class Shapes:
     dims: tuple[tuple[str, int], ...] = ()
     used: tuple[str, ...] | None = ()
     buffers: tuple[tuple[str, int], ...] | None = ()
+    registered: tuple[str, ...] | None = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -94,9 +113,24 @@ class Shapes:
             refuse("PP203", message, help="say `used` in a file of shapes, which `--shapes-to FILE` writes")
         if self.used:
             every = {w.name: w for w in self.weights}
-            return [every[name] for name in self.used if name in every]
+            named = [every[name] for name in self.used if name in every]
+            return [*named, *(w for w in self.weights if w.name not in self.used)]  # those get no gradient
         root, *others = self.units
         return [*root.weights[:-1], *(w for unit in others for w in unit.weights), *root.weights[-1:]]
+
+    @property
+    def by_registration(self) -> list[Weight]:
+        """Every weight in the order in which the model registers them. Raises InputError where it is not known."""
+        if self.registered is None:
+            message = f"in which order {self.name} registers its parameters is not known, and what is exchanged here depends on it"
+            refuse("PP203", message, help="say `registered` in a file of shapes, which `placeproof shapes` writes for a training script")
+        every = {w.name: w for w in self.weights}
+        return [every[name] for name in self.registered] if self.registered else list(every.values())
+
+    @property
+    def plain(self) -> bool:
+        """Whether all weights learn, and are of the type that whoever asks says."""
+        return all(w.learns and not w.dtype for w in self.weights) and all(u.backward for u in self.units)
 
     @property
     def ends(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

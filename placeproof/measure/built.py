@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
+
+from placeproof.measure.module import counted, parameters, unit_of
 
 #: Settings of code that is not transformers' own, and of another form of the weights than the one that is trained.
 _LEFT_OUT = {"auto_map", "quantization_config", "dtype", "torch_dtype"}
@@ -42,7 +44,7 @@ def described(settings: Mapping[str, Any]) -> dict[str, Any]:
             "used": order if ran else None,
             "idle": [n for n, p in built.named_parameters() if not p.requires_grad or (order is not None and n not in order)],
             "buffers": buffers(built),
-            "kept": {kind: count for kind, count in _counted(built.parameters()).items() if kind != _type(built)},
+            "kept": {kind: count for kind, count in counted(built.parameters()).items() if kind != _type(built)},
         }
     except UnbuiltError as error:
         return {"refused": error.args}
@@ -110,37 +112,20 @@ def units(built: Any) -> list[tuple[str, list[tuple[str, list[int]]]]]:
     """
     found: dict[str, list[tuple[str, list[int]]]] = {"root": []}
     wrapped = _wrapped(built)
-    for names, parameter in _parameters(built):
-        found.setdefault(_unit(names, wrapped), []).append((names[0], list(parameter.shape)))
+    for names, parameter in parameters(built):
+        found.setdefault(unit_of(names, wrapped), []).append((names[0], list(parameter.shape)))
     return list(found.items())
 
 
 def shared(built: Any) -> list[str]:
     """Parameters of several units, which the unit around all of them has."""
     wrapped = _wrapped(built)
-    return [names[0] for names, _ in _parameters(built) if len({_unit([name], wrapped) for name in names}) > 1]
+    return [names[0] for names, _ in parameters(built) if len({unit_of([name], wrapped) for name in names}) > 1]
 
 
 def _wrapped(built: Any) -> set[str]:
     kinds = built._no_split_modules or ()
     return {name for name, module in built.named_modules(remove_duplicate=False) if name and type(module).__name__ in kinds}
-
-
-def _parameters(built: Any) -> list[tuple[list[str], Any]]:
-    """Each parameter once, with all of its names."""
-    names: dict[int, tuple[list[str], Any]] = {}
-    for name, parameter in built.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), ([], parameter))[0].append(name)
-    return list(names.values())
-
-
-def _unit(names: Sequence[str], wrapped: Collection[str]) -> str:
-    """The innermost wrapped module around all of some parameters."""
-    around = names[0]
-    while around := around.rpartition(".")[0]:
-        if around in wrapped and all(name.startswith(f"{around}.") for name in names):
-            return around
-    return "root"
 
 
 def used(built: Any) -> list[str] | None:
@@ -180,17 +165,9 @@ def used(built: Any) -> list[str] | None:
 
 def buffers(built: Any) -> dict[str, int]:
     """Elements of all buffers by their type; "dtype" is that of the parameters."""
-    return {"dtype" if kind == _type(built) else kind: count for kind, count in _counted(built.buffers()).items()}
+    return {"dtype" if kind == _type(built) else kind: count for kind, count in counted(built.buffers()).items()}
 
 
 def _type(built: Any) -> str:
     """The type of most parameters."""
-    return _counted(built.parameters()).most_common(1)[0][0]
-
-
-def _counted(tensors: Iterator[Any]) -> Counter[str]:
-    """Elements by type."""
-    found = Counter[str]()
-    for tensor in tensors:
-        found[str(tensor.dtype).removeprefix("torch.")] += tensor.numel()
-    return found
+    return counted(built.parameters()).most_common(1)[0][0]

@@ -1,14 +1,17 @@
-"""The shapes of a model's parameters as the installed transformers builds it, in a process of its own."""
+"""The shapes of a model's parameters as the installed transformers builds it, or as a script trains it, in a process of its own."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from placeproof.core import files
-from placeproof.core.diagnostics import Problems, refuse
+from placeproof.core.diagnostics import InputError, Problems, refuse
 from placeproof.core.shapes import BUFFER_TYPES, Shapes, Unit, Weight
 from placeproof.importers.document import Document, read_document
 from placeproof.importers.huggingface.reader import OUTSIDE
@@ -16,6 +19,7 @@ from placeproof.importers.imported import ImportedShapes, Reading, Role, not_mod
 from placeproof.importers.systems import MODEL_TYPE
 from placeproof.measure import built
 from placeproof.measure.processes import message, run
+from placeproof.measure.record.launch import TIMEOUT, Launch
 
 #: How long transformers may take, in seconds: the first import of torch alone takes a minute on a slow disk.
 _PATIENCE = 600
@@ -49,6 +53,31 @@ def built_shapes(path: str | Path) -> ImportedShapes:
     return ImportedShapes(kind=str(kind), source=str(path), shapes=_shapes(str(kind), answer, readings), readings=readings)
 
 
+def script_shapes(
+    script: Path, *, world: int = 2, units: Collection[str] = (), arguments: Sequence[str] = (), timeout: float = TIMEOUT
+) -> Shapes:
+    """The shapes of the module that a training script trains, which runs up to its first update, as the first of ``world`` ranks.
+
+    ``units``: classes of modules that are wrapped by themselves; by default those that the script wraps, or that transformers' own trainer
+    does. ``arguments``: of the script; ``timeout``: seconds that it may take. Raises InputError for a script that fails or trains nothing,
+    and for what exact bytes cannot speak of.
+    """
+    files.read_text(script, code="PP110", help="give the path of a training script")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of parts of torch, when they are imported
+        watched = importlib.import_module("placeproof.measure.watched")
+    launch = Launch(script=script, world=world, arguments=tuple(arguments), timeout=timeout)
+    (outcome,) = outcomes = run(1, lambda *_: watched.shapes_of(launch, units), timeout=timeout, init=False)
+    if isinstance(outcome.value, tuple):
+        raise InputError(outcome.value)
+    if outcome.value is None:
+        refuse("PP603", f"the script did not come to an update: {message(outcomes)}", help="run the script by itself to see why")
+    shapes: Shapes = outcome.value
+    if len(shapes.units) > 1:
+        return shapes
+    return replace(shapes, notes=("the script wraps no module by itself: all parameters are one unit",))
+
+
 def _asked(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What :func:`placeproof.measure.built.described` says, in a process of its own. Raises InputError."""
     for package, oldest in (("torch", 2), ("transformers", 5)):
@@ -72,6 +101,7 @@ def _shapes(kind: str, answer: Mapping[str, Any], readings: Iterable[Reading]) -
             Unit(name=name, weights=tuple(Weight(name=w, shape=tuple(shape)) for w, shape in weights)) for name, weights in answer["units"]
         ),
         used=None if answer["used"] is None else tuple(answer["used"]),
+        registered=None,
         buffers=tuple(answer["buffers"].items()) if known else None,
         notes=(*_notes(answer), *not_modelled(readings)),
     )

@@ -198,6 +198,11 @@ def test_a_missing_degree_is_asked_for() -> None:
 
 IMPLEMENTED = [(name, one) for name in names() for one in profile(name).implementations]
 DECODER = transformer(layers=4, hidden=24, heads=4, ffn=36, vocab=40, batch=2, tokens=8)
+ROOT, *LAYERS = DECODER.units
+#: The same with a layer that is frozen.
+FROZEN = replace(
+    DECODER, units=(ROOT, replace(LAYERS[0], weights=tuple(replace(w, trained=False) for w in LAYERS[0].weights)), *LAYERS[1:])
+)
 #: A value of each option that is not its default.
 OTHERWISE: dict[str, Any] = {
     "optimizer": "sgd", "dtype": "bfloat16", "param_dtype": "bfloat16", "reduce_dtype": "float64", "microbatches": 16, "virtual": 1,
@@ -205,11 +210,15 @@ OTHERWISE: dict[str, Any] = {
     "reduce_scatter": False, "overlap_comm": True, "stage3_prefetch_bucket_size": 0, "stage3_param_persistence_threshold": 10,
     "stage3_max_live_parameters": 10, "stage3_max_reuse_distance": 0, "grad_reduce_in_fp32": True, "overlap_grad_reduce": True,
     "bucket_size": 100, "pad_buckets_for_high_nccl_busbw": True, "average_in_collective": True, "k": 4,
+    "given": "all", "no_sync": True, "static_graph": True, "use_orig_params": True,
 }  # fmt: skip
 #: With which other options an option acts.
 BESIDE: dict[str, dict[str, Any]] = {
     "grad_reduce_in_fp32": {"dtype": "bfloat16"},
     "bucket_size": {"overlap_grad_reduce": True},
+    "no_sync": {"no_sync": False},
+    "static_graph": {"step": 2},
+    "given": {"optimizer": "adagrad"},
     "overlap_comm": {"reduce_bucket_size": 100},
     "reduce_scatter": {"reduce_bucket_size": 100},
     "stage3_prefetch_bucket_size": {"stage3_param_persistence_threshold": 0},
@@ -230,9 +239,11 @@ def example(one: Any) -> str:
 
 def asked(one: Any, options: dict[str, Any]) -> Any:
     strategy = parse_strategy("zero3(4) * accumulate" if "microbatches" in options and "accumulate" in one.of else example(one))
+    if "no_sync" in options:
+        strategy = parse_strategy(f"{example(one)} * accumulate(3)")
     mesh = {axis.name: axis.degree for axis in strategy.axes}
     more = {} if "microbatches" in options or one.of[0] != "pp" else {"microbatches": 4}
-    told = predict(strategy, (one,), DECODER, mesh, options=options | more)  # type: ignore[arg-type]
+    told = predict(strategy, (one,), FROZEN if "given" in one.options else DECODER, mesh, options=options | more)  # type: ignore[arg-type]
     return tally(told.exchanges), [(e.op, e.phase, e.bytes) for e in told.exchanges], dict(told.memory)
 
 

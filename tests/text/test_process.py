@@ -32,6 +32,7 @@ ASKED: dict[str, tuple[list[str], set[int]]] = {
     "verify": (["nothing.json"], {2}),
     "replay": (["nothing.json"], {2}),
     "experiment": (["nothing"], {2}),
+    "shapes": (["nothing.py"], {2}),
     "trace": (["record", "nothing.py"], {2}),
     "check": (["theorems.py"], {0}),
     "list": (["modes"], {0}),

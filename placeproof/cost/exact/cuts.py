@@ -29,10 +29,16 @@ def padded(cut: str, shapes: Sequence[Shape], parts: int) -> int:
     return -(-every // parts) * parts if cut == "flat" else every
 
 
+def rows(shape: Shape, parts: int, part: int) -> int:
+    """The rows of a tensor that belong to one of ``parts`` devices."""
+    most = -(-shape[0] // parts)
+    return max(0, min(most, shape[0] - part * most))
+
+
 def own(cut: str, shapes: Sequence[Shape], parts: int, part: int) -> int:
     """Elements of some tensors that belong to one of ``parts`` devices. Padding is counted where it lies within one flat tensor."""
     if cut == "rows":
-        return sum(max(0, min(-(-shape[0] // parts), shape[0] - part * -(-shape[0] // parts))) * _rest(shape) for shape in shapes)
+        return sum(rows(shape, parts, part) * _rest(shape) for shape in shapes)
     every = sum(prod(shape) for shape in shapes)
     if cut == "flat":
         return -(-every // parts)

@@ -14,14 +14,14 @@ from functools import cached_property
 
 from placeproof.core.diagnostics import refuse
 from placeproof.core.exchange import Exchange
-from placeproof.core.shapes import Shapes, Unit, Weight
+from placeproof.core.shapes import WEIGHT_TYPES, Shapes, Unit, Weight
 from placeproof.core.strategy import Strategy
 from placeproof.cost.exact.flat import filled, passed, slices, up
-from placeproof.cost.exact.held import OPTIMIZERS
 from placeproof.cost.exact.modules import modules
+from placeproof.cost.exact.optimizers import OPTIMIZERS
 from placeproof.cost.exact.options import Value, defaults
 from placeproof.cost.exact.reuse import Coordinator, Limits, gathers
-from placeproof.cost.exact.setting import BYTES, Setting, SystemPrediction, settled, with_degrees
+from placeproof.cost.exact.setting import Setting, SystemPrediction, settled, with_degrees
 from placeproof.cost.exact.uses import Use, once, walked
 from placeproof.profiles.profile import Implementation, profile
 from placeproof.strategies import parse_strategy
@@ -49,7 +49,7 @@ def predict_step(shapes: Shapes, devices: int, options: Mapping[str, Value] | No
 
     Raises InputError for an option that is none of them, and for a stage that there is not.
     """
-    job = _Job(shapes, devices, settled("DeepSpeed", DEFAULTS, options or {}))
+    job = _Job(shapes, devices, settled("DeepSpeed", shapes, DEFAULTS, options or {}))
     if job.options["stage"] not in (0, 1, 2, 3):
         refuse("PP104", f"DeepSpeed has no stage {job.options['stage']!r}", help="give 0, 1, 2 or 3")
     return _stage3(job) if job.options["stage"] == 3 else _flat(job)
@@ -64,7 +64,7 @@ class _Job:
     @cached_property
     def width(self) -> int:
         """Bytes an element of parameters and gradients."""
-        return BYTES[str(self.options["dtype"])]
+        return WEIGHT_TYPES[str(self.options["dtype"])]
 
     def number(self, name: str) -> int:
         """An option that is a number."""
@@ -181,10 +181,16 @@ def _flags(job: _Job) -> list[Exchange]:
     return [*([flag(1, "max")] if half else []), flag(4, "sum")]
 
 
+def _kept(job: _Job) -> tuple[int, int]:
+    """Numbers that the optimizer keeps for each element, and bytes for each tensor."""
+    optimizer = OPTIMIZERS[str(job.options["optimizer"])]
+    return optimizer.elements, 4 * optimizer.scalars
+
+
 def _flat_memory(job: _Job) -> dict[str, int]:
     """Parameters; and what an update needs: single-precision copies (also of single-precision parameters, from stage 1 on), and what
     the optimizer keeps."""
-    kinds, counts = OPTIMIZERS[str(job.options["optimizer"])]
+    kinds, counts = _kept(job)
     every, tensors = job.shapes.elements, len(list(job.shapes.weights))
     copies = int(job.number("stage") > 0 or job.width == 2)
     if job.number("stage"):
@@ -256,7 +262,7 @@ def _of(shapes: Shapes, weights: set[str], root: set[str]) -> Shapes:
 
 
 def _stage3_memory(job: _Job, whole: frozenset[str]) -> dict[str, int]:
-    kinds, counts = OPTIMIZERS[str(job.options["optimizer"])]
+    kinds, counts = _kept(job)
     parts = [up(w.elements, job.devices) // job.devices for w in job.shapes.weights]
     part = sum(parts)
     there = sum(w.elements for w in job.shapes.weights if w.name in whole)

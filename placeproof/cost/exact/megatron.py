@@ -12,10 +12,10 @@ from functools import reduce
 from math import prod
 
 from placeproof.core.exchange import Exchange
-from placeproof.core.shapes import Shapes, Unit, Weight, transformer
+from placeproof.core.shapes import WEIGHT_TYPES, Shapes, Unit, Weight, transformer
 from placeproof.cost.exact.flat import buffers
 from placeproof.cost.exact.options import Value, defaults
-from placeproof.cost.exact.setting import BYTES, Setting, SystemPrediction, settled, with_degrees
+from placeproof.cost.exact.setting import Setting, SystemPrediction, settled, with_degrees
 from placeproof.cost.exact.uses import Uses, once, walked
 from placeproof.profiles.profile import Implementation, profile
 from placeproof.strategies import parse_strategy
@@ -63,7 +63,7 @@ def predict_step(shapes: Shapes, mesh: Mapping[str, int], options: Mapping[str, 
     lie, with padding. Raises InputError for an option that
     is none of :data:`DEFAULTS`.
     """
-    given = settled("Megatron-core", DEFAULTS, options or {})
+    given = settled("Megatron-core", shapes, DEFAULTS, options or {})
     names = implementations(mesh, given)
     setting = _setting(names, shapes, mesh, given)
     walk = walked(setting)
@@ -98,7 +98,7 @@ def _setting(names: tuple[str, ...], shapes: Shapes, mesh: Mapping[str, int], op
 
 def _width(options: Mapping[str, Value]) -> int:
     """Bytes an element of gradients."""
-    return 4 if options["grad_reduce_in_fp32"] else BYTES[str(options["dtype"])]
+    return 4 if options["grad_reduce_in_fp32"] else WEIGHT_TYPES[str(options["dtype"])]
 
 
 def _norms(walk: Uses, options: Mapping[str, Value]) -> Iterator[Exchange]:
@@ -114,7 +114,7 @@ def _buckets(walk: Uses, setting: Setting, options: Mapping[str, Value]) -> list
     reduced = once(walk.uses, parameters=False, op="reduce_scatter" if distributed else "all_reduce")
     names = {w.name for w in reduced}
     return buffers(
-        [walk.local(w) for w in setting.by_use(list(setting.shapes.weights))[::-1] if w.name in names],
+        [walk.local(w) for w in setting.by_ready(list(setting.shapes.weights)) if w.name in names],
         _limit(setting.mesh["dp"], options),
         setting.mesh["dp"],
         aligned=distributed,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from placeproof.core.diagnostics import Problems, suggestion
-from placeproof.core.shapes import BUFFER_TYPES
+from placeproof.core.shapes import BUFFER_TYPES, WEIGHT_TYPES
+from placeproof.cost.exact.optimizers import OPTIMIZERS
 from placeproof.profiles.profile import Implementation
 
 Value: TypeAlias = bool | int | float | str | None
@@ -71,10 +72,17 @@ def amounts(value: Value) -> tuple[tuple[str, int], ...] | None:
     return tuple(counts)
 
 
-_WIDTHS = ("float32", "float64", "bfloat16", "float16")
+_WIDTHS = ("float32", *(kind for kind in WEIGHT_TYPES if kind != "float32"))
 _FLAG = (False, True)
 OPTIONS: Mapping[str, Option] = {
-    "optimizer": Option(values=("adamw", "sgd"), default="adamw", doc="AdamW with its count of steps, or SGD without momentum"),
+    "optimizer": Option(
+        values=tuple(OPTIMIZERS),
+        default="adamw",
+        doc="of torch.optim; AdamW without amsgrad, SGD and RMSprop without momentum unless it says so",
+    ),
+    "given": Option(
+        values=("trained", "all"), default="trained", doc="which parameters the optimizer is given: those that are trained, or all"
+    ),
     "dtype": Option(values=_WIDTHS, default="float32", doc="what parameters and the stream between units are made of"),
     "param_dtype": Option(values=_WIDTHS, default=None, doc="mixed precision: type of gathered parameters and of activations"),
     "reduce_dtype": Option(values=_WIDTHS, default=None, doc="mixed precision: what gradients are reduced in"),
@@ -85,7 +93,16 @@ OPTIONS: Mapping[str, Option] = {
         values=int, default=None, doc="which step, from 1; by default the first that later ones repeat: DDP's first ones have other buckets"
     ),
     "bucket_cap_mb": Option(values=float, default=None, unit="MiB", least=0, doc="size of DDP's buckets; by default 1, then 25"),
-    "find_unused": Option(values=_FLAG, default=False, doc="find_unused_parameters of DDP; every parameter is used all the same"),
+    "find_unused": Option(values=_FLAG, default=False, doc="find_unused_parameters of DDP"),
+    "static_graph": Option(values=_FLAG, default=False, doc="static_graph of DDP"),
+    "no_sync": Option(
+        values=_FLAG,
+        default=None,
+        doc="of several micro-batches: gradients are reduced in the last alone, or in each; by default as the step program says",
+    ),
+    "use_orig_params": Option(
+        values=_FLAG, default=False, doc="of FullyShardedDataParallel: each parameter begins at a multiple of 16 bytes"
+    ),
     "buffer": Option(
         values="elements",
         default=None,

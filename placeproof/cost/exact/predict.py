@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 
-from placeproof.core.diagnostics import refuse
+from placeproof.core.diagnostics import Problems, refuse
 from placeproof.core.exchange import Exchange
 from placeproof.core.shapes import Shapes
 from placeproof.core.strategy import Strategy
@@ -14,6 +14,7 @@ from placeproof.cost.exact.held import allocated, held
 from placeproof.cost.exact.options import Value, check_options
 from placeproof.cost.exact.setting import Setting, SystemPrediction, check_beside, check_degrees, check_shapes, unclipped, with_degrees
 from placeproof.cost.exact.systems import predict_system
+from placeproof.cost.exact.usable import check_weights
 from placeproof.cost.exact.walk import Walk
 from placeproof.profiles.profile import Implementation
 
@@ -66,5 +67,7 @@ def predict(
         return of_system(predict_system(realised, implementations, shapes, mesh, options or {}))
     check_beside(implementations, (part.split("(")[0] for part in realised.parts))
     setting = Setting(realised, implementations, shapes, mesh, rank, options or {})
-    check_shapes(setting)
+    problems = Problems()
+    check_weights(setting, problems)
+    check_shapes(setting, problems)
     return Predicted(strategies=(realised,), exchanges=Walk(setting).run(), memory=allocated(setting), held=held(setting))

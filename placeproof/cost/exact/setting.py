@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -10,8 +10,10 @@ from math import prod
 from placeproof.core.diagnostics import Problems, refuse, suggestion
 from placeproof.core.exchange import Exchange
 from placeproof.core.mesh import Axis
-from placeproof.core.shapes import BUFFER_TYPES, Shapes, Unit, Weight
+from placeproof.core.shapes import BUFFER_TYPES, WEIGHT_TYPES, Shapes, Unit, Weight
 from placeproof.core.strategy import EXPERT, Strategy
+from placeproof.cost.exact.flat import up
+from placeproof.cost.exact.optimizers import OPTIMIZERS, PLAIN, Optimizer
 from placeproof.cost.exact.options import BROADCAST, OPTIONS, Value, amounts, taken
 from placeproof.profiles.profile import Implementation
 from placeproof.programs import For, Program, statements
@@ -22,8 +24,6 @@ from placeproof.semantics.lower import lower
 BLOCKS = ("attention", "embedding", "feed_forward", "head", "norm")
 #: The dimensions whose sizes their programs ask for.
 DIMS = ("batch", "tokens", "hidden", "heads", "kv_heads", "width", "ffn", "vocab")
-#: Bytes of an element by the name of its type.
-BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ def widths(options: Mapping[str, Value]) -> Widths:
     kept = str(options.get("dtype") or "float32")
     computed = str(options.get("param_dtype") or kept)
     reduced = str(options.get("reduce_dtype") or computed)
-    return Widths(kept=BYTES[kept], computed=BYTES[computed], reduced=BYTES[reduced])
+    return Widths(kept=WEIGHT_TYPES[kept], computed=WEIGHT_TYPES[computed], reduced=WEIGHT_TYPES[reduced])
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,54 @@ class Setting:
     def widths(self) -> Widths:
         """Bytes an element."""
         return widths(self.options)
+
+    def width(self, weight: Weight) -> int:
+        """Bytes of an element of a weight as it is kept."""
+        return WEIGHT_TYPES[self.kind(weight)]
+
+    def kind(self, weight: Weight, option: str = "") -> str:
+        """The element type of a weight as it is kept; with an ``option`` that names another type for what is sent, that one if set."""
+        return str(self.options.get(option) or weight.dtype or self.options.get("dtype") or "float32")
+
+    @cached_property
+    def optimizer(self) -> Optimizer:
+        """What the update keeps."""
+        return OPTIMIZERS[str(self.options.get("optimizer") or "adamw")]
+
+    def learns(self, weight: Weight) -> bool:
+        """Whether a step leaves a gradient of a weight."""
+        return weight.learns
+
+    def given(self, weight: Weight) -> bool:
+        """Whether the optimizer is given a weight."""
+        return weight.trained or self.options.get("given") == "all"
+
+    @cached_property
+    def accumulates(self) -> bool:
+        """Whether a step has several passes over the model, but for those of a pipeline."""
+        return self.stage_axis is None and any(part.startswith("accumulate") for part in self.strategy.parts)
+
+    @cached_property
+    def passes(self) -> int:
+        """Forward and backward passes of a step."""
+        return int(self.program.count("microbatches") or self.options.get("microbatches") or 1)
+
+    def begins(self, weights: Sequence[Weight]) -> list[tuple[Weight, int]]:
+        """The weights of a unit, and at which element of its flat tensor each begins. With ``use_orig_params`` at multiples of 16 bytes of
+        the type that computes (torch==2.13.0:torch/distributed/fsdp/_flat_param.py, ``_get_aligned_numel``)."""
+        align = 16 // WEIGHT_TYPES[self.kind(weights[0], "param_dtype")] if self.options.get("use_orig_params") else 1
+        found, at = [], 0
+        for weight in weights:
+            at = up(at, align)
+            found.append((weight, at))
+            at += weight.elements
+        return found
+
+    def flat(self, weights: Sequence[Weight]) -> int:
+        """Elements of the flat tensor of a unit's weights, padded to equal parts; with ``use_orig_params`` also where it is not cut."""
+        weight, begin = self.begins(weights)[-1]
+        axes = self.sample_axes if self.options.get("use_orig_params") else self.cut_axes
+        return up(begin + weight.elements, self.degree(axes))
 
     @cached_property
     def at(self) -> dict[str, int]:
@@ -178,10 +226,14 @@ class Setting:
             return min(stage, self.stages - 1 - stage)
         return stage % devices
 
-    def by_use(self, weights: list[Weight]) -> list[Weight]:
-        """Weights in the order in which forward uses them."""
+    def by_ready(self, weights: list[Weight]) -> list[Weight]:
+        """Weights in the order in which their gradients are ready: those that are not used at once, in the order in which they are
+        registered, the others against the order of forward."""
         names = {w.name for w in weights}
-        return [w for w in self.shapes.by_use if w.name in names]
+        unused = [w for w in weights if not w.learns]
+        if len(unused) > 1:
+            unused = [w for w in self.shapes.by_registration if w in unused]
+        return [*unused, *(w for w in self.shapes.by_use[::-1] if w.name in names and w.learns)]
 
     def units_of(self, stage: int) -> tuple[Unit, ...]:
         """A stage's units. All stages have as many units as any other or one more; the root's beginning lies on the first, its end on the
@@ -206,9 +258,14 @@ def degrees(strategy: Strategy, mesh: Mapping[str, int]) -> dict[str, int]:
     return numbers
 
 
-def settled(system: str, defaults: Mapping[str, Value], options: Mapping[str, Value]) -> dict[str, Value]:
-    """The options over a system's defaults. Raises InputError for names that the defaults do not have."""
+def settled(system: str, shapes: Shapes, defaults: Mapping[str, Value], options: Mapping[str, Value]) -> dict[str, Value]:
+    """The options over a system's defaults. Raises InputError for names that the defaults do not have, and for what was not measured."""
     problems = Problems()
+    if not shapes.plain:
+        message = f"what {system} makes of parameters that are frozen, unused or of types of their own was not measured"
+        problems.add("PP101", message, help="describe a model whose parameters are all trained, used and of one type")
+    if (optimizer := options.get("optimizer") or PLAIN[0]) not in PLAIN:
+        problems.add("PP104", f"{system} was not measured with `{optimizer}`", help=f"give {' or '.join(PLAIN)}")
     for name in options:
         if name not in defaults:
             problems.add("PP104", f"`{name}` is no option that is predicted of {system}", help=f"its options are {', '.join(defaults)}")
@@ -233,12 +290,12 @@ def check_degrees(strategy: Strategy, mesh: Mapping[str, int]) -> None:
     problems.raise_if_any()
 
 
-def check_shapes(setting: Setting) -> None:
-    """Raise InputError where the model does not say what the strategy exchanges: blocks for a split hidden dimension, sizes for messages;
+def check_shapes(setting: Setting, problems: Problems) -> None:
+    """Raise InputError with all problems: those there are, and where the model does not say what the strategy exchanges: blocks for a split
+    hidden dimension, sizes for messages;
     or where nobody says how many micro-batches there are; or for tensors that the implementation does not take."""
-    problems, dims = Problems(), dict(setting.shapes.dims)
+    dims = dict(setting.shapes.dims)
     _check_blocks(setting, problems)
-    _check_weights(setting, problems)
     _check_buffers(setting, problems)
     _check_schedule(setting, problems)
     sized = "give `transformer(...)`, or a file of shapes with `blocks` and `[dims]`"
@@ -257,15 +314,6 @@ def _check_blocks(setting: Setting, problems: Problems) -> None:
         if name not in BLOCKS:
             help_ = suggestion(name, BLOCKS) or f"blocks are {', '.join(BLOCKS)}"
             problems.add("PP203", f"{setting.shapes.name} names a block `{name}`, which is not known", help=help_)
-
-
-def _check_weights(setting: Setting, problems: Problems) -> None:
-    """FSDP of either kind refuses scalars: torch==2.13.0:torch/distributed/fsdp/_fully_shard/_fsdp_init.py and fsdp/_init_utils.py."""
-    if setting.states.cut in ("rows", "flat"):
-        for weight in setting.shapes.weights:
-            if not weight.shape:
-                message = f"`{weight.name}` is a scalar, and `{setting.states.name}` does not take scalars: PyTorch refuses them"
-                problems.add("PP202", message, help=f"make it a tensor of one element: `{weight.name}` = [1]")
 
 
 def _check_buffers(setting: Setting, problems: Problems) -> None:
@@ -317,6 +365,8 @@ def check_beside(implementations: tuple[Implementation, ...], parts: Iterable[st
     apart = [i.name for i in others if i.name not in first.beside]
     known = {name for i in implementations for name in i.of} | ({"tp"} if any("sp" in i.of for i in implementations) else set())
     apart += [part for part in parts if part not in known]
+    if "no_sync" in first.options:
+        apart = [part for part in apart if part != "accumulate"]
     if apart:
         message = f"what `{first.name}` exchanges together with {' and '.join(f'`{n}`' for n in apart)} was not measured"
         refuse("PP101", message, help="leave one out; `derive --profile` without `--shapes` has the closed forms of the composition")

@@ -11,7 +11,7 @@ from math import prod
 
 from placeproof.collectives import COLLECTIVES, AxisLayout
 from placeproof.core.exchange import Exchange
-from placeproof.core.shapes import Unit, Weight
+from placeproof.core.shapes import WEIGHT_TYPES, Unit, Weight
 from placeproof.cost.blocks.tensors import BlockExchange, exchanges
 from placeproof.cost.exact.cuts import buckets, dealt, local_shape, padded
 from placeproof.cost.exact.setting import Setting
@@ -49,10 +49,11 @@ def sizes(dims: Mapping[str, int]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class _Where:
-    """The unit of the loops around a statement, if there is one, and the stage."""
+    """The unit of the loops around a statement, if there is one, and the stage. ``left``: passes after this one, None after all of them."""
 
     stage: int
     unit: int | None = None
+    left: int | None = None
 
 
 @dataclass
@@ -114,8 +115,8 @@ class Walk:
 
     def _loop(self, stmt: For, where: _Where) -> None:
         if stmt.domain == "microbatches":
-            for _ in range(self._microbatches()):
-                self._body(stmt.body, where)
+            for left in reversed(range(self.setting.passes)):
+                self._body(stmt.body, replace(where, left=left))
             return
         if stmt.within == FIRST_UNIT:
             where = replace(where, unit=0)
@@ -125,9 +126,6 @@ class Walk:
                 self._body(stmt.body, replace(where, unit=unit))
         else:
             self._body(stmt.body, where)
-
-    def _microbatches(self) -> int:
-        return self.program.count("microbatches") or int(self.setting.options.get("microbatches") or 1)
 
     def _units(self, value: Value, where: _Where) -> tuple[Unit, ...]:
         """The units of which a value is."""
@@ -185,7 +183,20 @@ class Walk:
         if event.call.op in ("send", "recv"):
             self._message(event, where)
         elif event.operands[0].kind is not Kind.STREAM:
-            self.found += self._calls(event, where)
+            self.found += list(self._calls(event, where)) * self._times(event, where)
+
+    def _times(self, event: Event, where: _Where) -> int:
+        """How often a collective is called where the program calls it once: gradients of several passes may be reduced in each of them, or
+        in the last alone, which is the same sum; and parameters stay gathered between passes where nothing is reduced."""
+        once, setting = self.setting.options.get("no_sync"), self.setting
+        if not setting.accumulates or once is None:
+            return 1
+        if event.operands[0].kind is Kind.PARAMETERS:
+            stays = once and setting.states.cut == "flat" and setting.strategy.schedule.reshard is False
+            return int(not stays or where.left in (None, setting.passes - 1))
+        if where.left is None:
+            return 1 if once else setting.passes
+        return int(not once or where.left == 0)
 
     def _message(self, event: Event, where: _Where) -> None:
         assert self.setting.stage_axis is not None
@@ -201,23 +212,31 @@ class Walk:
         rule = how.parameters if operand.kind is Kind.PARAMETERS else how.gradients
         if operand.kind is Kind.PARAMETERS and rule == "weight" and self.setting.options.get("bucket_view"):
             rule = "owner"
-        parameters = operand.kind is Kind.PARAMETERS
-        widths = self.setting.widths
-        width = widths.reduced if not parameters else widths.kept if event.phase == "update" else widths.computed
         split = {a for p in operand.pieces for a in p.axes(AxisLayout.SHARD)} - {self.setting.stage_axis}
         left = self.setting.degree(a for a in split if a not in _factors(self.setting, event.call.axes))
         reduces = "reduce" in event.call.op
         if event.call.op in ("all_gather", "reduce_scatter") and how.cut == "rows" and self.setting.degree(event.call.axes) == 1:
             return  # nothing is cut over one device
         for group in self._grouped(rule, self._weights(event, where)):
-            elements = padded(how.cut, [self.local(w) for w in group], self.setting.degree(self.setting.cut_axes))
+            amount = self._amount(event, group)
             if not group and rule == "owner":
                 yield Exchange(kind=event.call.op, axes=self._group(event.call.axes), bytes=NOTHING, phase=event.phase)
-            if elements:
+            if amount:
                 op = self._op(event) if reduces else ""
-                yield Exchange(
-                    kind=event.call.op, axes=self._group(event.call.axes), bytes=width * elements // left, op=op, phase=event.phase
-                )
+                yield Exchange(kind=event.call.op, axes=self._group(event.call.axes), bytes=amount // left, op=op, phase=event.phase)
+
+    def _amount(self, event: Event, weights: list[Weight]) -> int:
+        """Bytes of a tensor with all of these weights, or with their gradients, as a collective carries it."""
+        setting, amount = self.setting, 0
+        sent = ("reduce_dtype", "param_dtype") if event.operands[0].kind is not Kind.PARAMETERS else ("param_dtype",)
+        option = next((name for name in sent if setting.options.get(name)), "") if event.phase != "update" else ""
+        for width in dict.fromkeys(WEIGHT_TYPES[setting.kind(w, option)] for w in weights):
+            alike = [w for w in weights if WEIGHT_TYPES[setting.kind(w, option)] == width]
+            if setting.states.cut == "flat":
+                amount += width * setting.flat(alike)
+            else:
+                amount += width * padded(setting.states.cut, [self.local(w) for w in alike], setting.degree(setting.cut_axes))
+        return amount
 
     def _group(self, axes: tuple[str, ...]) -> tuple[str, ...]:
         """The axes of a group; a sub-group of all devices of an axis is that axis."""
@@ -233,7 +252,27 @@ class Walk:
 
     def _weights(self, event: Event, where: _Where) -> list[tuple[Unit, Weight]]:
         """The weights that a state's collective is about, unit by unit."""
-        return [(u, w) for u in self._units(event.operands[0], where) for w in u.weights]
+        return [(u, w) for u in self._units(event.operands[0], where) for w in self._of(event, u)]
+
+    def _of(self, event: Event, unit: Unit) -> Iterable[Weight]:
+        """The weights of a unit that a collective is about: of gradients those that have one, of parameters all that are needed there."""
+        setting, how = self.setting, self.setting.states
+        if event.operands[0].kind is Kind.PARAMETERS:
+            if event.phase == "update":
+                return filter(setting.given, unit.weights)
+            return unit.weights if event.phase != "backward" or self._comes(unit) else ()
+        if how.cut == "flat":
+            return unit.weights if any(w.learns for w in unit.weights) else ()
+        return [w for w in unit.weights if (w.trained if how.gradients == "bucket" else w.learns)]
+
+    def _comes(self, unit: Unit) -> bool:
+        """Whether backward gathers a unit: it comes there, or to the next one, which fetches it ahead
+        (torch==2.13.0:torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, ``_backward_prefetch``)."""
+        root, *others = self.setting.shapes.units
+        if unit.backward or unit is root or self.setting.states.cut != "rows":
+            return unit.backward or unit is root
+        later = [u for u in others[others.index(unit) + 1 :] if u.weights]
+        return later[0].backward if later else bool(root.weights)
 
     def _grouped(self, rule: str, weights: list[tuple[Unit, Weight]]) -> list[list[Weight]]:
         every = [w for _, w in weights]
@@ -251,28 +290,46 @@ class Walk:
         return [every]
 
     def _buckets(self, weights: list[Weight]) -> list[list[Weight]]:
-        """Buckets as they are from the third step on: in the order in which gradients become ready, unless unused weights are looked
-        for. The first step has one bucket (torch==2.13.0:torch/nn/parallel/distributed.py, ``_rebuild_buckets``)."""
+        """Buckets as they are once they are rebuilt: in the order in which gradients become ready, unless unused weights are looked for,
+        each of one element type. Before there is one of each type (torch==2.13.0:torch/nn/parallel/distributed.py, ``_rebuild_buckets``).
+        """
         first, rest = self.setting.states.buckets
         if (cap := self.setting.options.get("bucket_cap_mb")) is not None:
             first = rest = int(float(cap) * 1024 * 1024)
-        if not self.setting.options.get("find_unused"):
-            if self.setting.options.get("step") == 1:
-                return [weights]
-            weights = self.setting.by_use(weights)[::-1]
-        return buckets(weights, lambda w: prod(self.local(w)) * self.setting.widths.kept, first, rest)
+        step = self.setting.options.get("step")
+        if not self._looked_for:
+            if step is not None and int(step) < self._rebuilt:
+                first = rest = sum(w.elements for w in weights) * 8 + 1
+            weights = self.setting.by_ready(weights)
+        elif sum(w.elements * self.setting.width(w) for w in weights) > first:
+            weights = [w for w in self.setting.shapes.by_registration if w in weights]
+        kinds = dict.fromkeys(map(self.setting.kind, weights))
+        alike = ([w for w in weights if self.setting.kind(w) == kind] for kind in kinds)
+        return [group for some in alike for group in buckets(some, lambda w: prod(self.local(w)) * self.setting.width(w), first, rest)]
+
+    @property
+    def _looked_for(self) -> bool:
+        """Whether DistributedDataParallel looks for weights that are not used, in each step."""
+        return bool(self.setting.options.get("find_unused")) and not self.setting.options.get("static_graph")
+
+    @property
+    def _rebuilt(self) -> int:
+        """The step in which DistributedDataParallel rebuilds its buckets."""
+        return 3 if self.setting.options.get("static_graph") else 2
 
     def _extras(self) -> Iterator[Exchange]:
-        """What DistributedDataParallel sends beside gradients: the buffers of its first device, and which weights were used."""
+        """What DistributedDataParallel sends beside gradients: the buffers of its first device, before each pass that follows one whose
+        gradients were reduced, and which weights were used."""
         axes, options = self.setting.cut_axes or self.setting.sample_axes, self.setting.options
         if not self.setting.states.extras:
             return
-        weights = list(self.setting.shapes.weights)
-        for size in self.setting.buffers:
+        weights = [w for w in self.setting.shapes.weights if w.trained]
+        synced = self.setting.passes if self.setting.accumulates and not options.get("no_sync") else 1
+        for size in self.setting.buffers * synced:
             yield Exchange(kind="broadcast", axes=axes, bytes=size, phase="forward")
-        if options.get("find_unused"):
-            yield Exchange(kind="all_reduce", axes=axes, bytes=4 * len(weights), op="sum", phase="backward")
-        elif options.get("step") == 2:  # the first device tells the others its buckets
+        if self._looked_for:
+            yield from [Exchange(kind="all_reduce", axes=axes, bytes=4 * len(weights), op="sum", phase="backward")] * synced
+        elif options.get("step") == self._rebuilt:  # the first device tells the others its buckets
             for count in (len(weights) + 1, len(self._buckets(weights))):
                 yield Exchange(kind="broadcast", axes=axes, bytes=4 * count, phase="forward")
 

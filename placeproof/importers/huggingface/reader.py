@@ -126,6 +126,7 @@ def read(document: Document, problems: Problems) -> ImportedShapes:
             units=units,
             dims=_dims(family, resolved),
             used=used(family, resolved, units),
+            registered=None,
             buffers=buffers(document, family, resolved),
             notes=not_modelled(readings),
         ),

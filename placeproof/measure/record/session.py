@@ -41,7 +41,7 @@ def alone(launch: Launch, rank: int, trail: Path) -> Recording:
     """Follow one rank without the others: collectives of the fake backend return at once, with whatever data."""
     from torch.testing._internal.distributed.fake_pg import FakeStore  # registers the backend
 
-    with undisturbed(), _environment(launch, rank):
+    with undisturbed(), environment(launch, rank):
         dist.init_process_group("fake", rank=rank, world_size=launch.world, store=FakeStore())
         try:
             return _followed(launch, rank, trail, fake=True)
@@ -51,7 +51,7 @@ def alone(launch: Launch, rank: int, trail: Path) -> Recording:
 
 def among_others(launch: Launch, rank: int, trail: Path) -> Recording:
     """Follow this rank of the process group that exists, while all others do the same."""
-    with undisturbed(), _environment(launch, rank):
+    with undisturbed(), environment(launch, rank):
         return _followed(launch, rank, trail, fake=False)
 
 
@@ -66,12 +66,12 @@ def _followed(launch: Launch, rank: int, trail: Path, *, fake: bool) -> Recordin
             stack.enter_context(change)
         stack.enter_context(Called(follower))
         stack.enter_context(Dispatched(follower))
-        _run(script)
+        ran(script)
         follower.end()
     return recording
 
 
-def _run(script: Path) -> None:
+def ran(script: Path) -> None:
     """The script's ``train()`` if it has one, or all of it as the main program."""
     text = script.read_text(encoding="utf-8")
     try:
@@ -87,7 +87,7 @@ def _run(script: Path) -> None:
 
 
 @contextmanager
-def _environment(launch: Launch, rank: int) -> Iterator[None]:
+def environment(launch: Launch, rank: int) -> Iterator[None]:
     """What a launcher would set, and a path on which the script finds its own modules; those are forgotten afterwards."""
     script = launch.script.resolve()
     settings = launched(rank, launch.world) | {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}

@@ -191,6 +191,9 @@ def check_mesh(subject: Subject, mesh: Mapping[str, int]) -> None:
 def check(subject: Subject, shapes: Shapes, mesh: Mapping[str, int], options: Mapping[str, Value]) -> None:
     """Raise InputError where the implementation cannot run these shapes on this mesh; ``options`` are settled."""
     problems = Problems()
+    if not shapes.plain:
+        message = "what is measured here is a model whose parameters are all trained, used and of one type"
+        problems.add("PP205", message, help="`placeproof derive --shapes` says what others exchange and hold")
     if subject.decoder and not is_decoder(shapes):
         problems.add("PP205", f"`{subject.name}` splits the layers of a decoder", help="give shapes made by `transformer`")
     elif subject.decoder:

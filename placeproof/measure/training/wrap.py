@@ -30,6 +30,7 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn.parallel import DistributedDataParallel
 
+from placeproof.cost.exact.optimizers import OPTIMIZERS
 from placeproof.cost.exact.options import Value
 from placeproof.measure.training.models import Model
 
@@ -211,9 +212,10 @@ WRAPS: Mapping[str, Wrap] = {
 def optimizer(modules: Iterable[nn.Module], job: Job, *, sharded: bool) -> torch.optim.Optimizer:
     """The optimizer of all parameters of the modules; with ``sharded``, ZeroRedundancyOptimizer around it."""
     parameters = [p for module in modules for p in module.parameters()]
-    kind: Any = torch.optim.AdamW if job.options["optimizer"] == "adamw" else torch.optim.SGD
+    of = OPTIMIZERS[str(job.options["optimizer"])]
+    kind, given = getattr(torch.optim, of.kind), {"lr": 2.0**-10, "foreach": False, **of.given}
     if not sharded:
-        plain: torch.optim.Optimizer = kind(parameters, lr=2.0**-10, foreach=False)
+        plain: torch.optim.Optimizer = kind(parameters, **given)
         return plain
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
@@ -222,6 +224,5 @@ def optimizer(modules: Iterable[nn.Module], job: Job, *, sharded: bool) -> torch
         optimizer_class=kind,
         process_group=job.group("dp"),
         parameters_as_bucket_view=bool(job.options["bucket_view"]),
-        lr=2.0**-10,
-        foreach=False,
+        **given,
     )
