@@ -60,6 +60,8 @@ def random_case(seed: int, models: tuple[str, ...] = MODELS) -> Case:
     world = HYBRID if wrap == "hsdp" else draw.choice([2, 2, 3, 4])
     sizes = _sizes(draw, model, wrap)
     options = {"ddp": _ddp, "zero": _ddp, "fsdp2": _fsdp2, "hsdp": _fsdp2, "fsdp1": _fsdp1}[wrap](draw, world)
+    if options.get("sharding_strategy") == "HYBRID_SHARD":
+        world = HYBRID
     if wrap == "zero":
         options["parameters_as_bucket_view"] = draw.random() < 0.4
     if sizes.get("idle") and wrap in ("ddp", "zero"):  # without either of these PyTorch stops
@@ -335,7 +337,7 @@ def _flat(case: Case, built: Built, options: dict[str, Any], param: Any, reduce:
     hybrid = strategy is ShardingStrategy.HYBRID_SHARD
     return FullyShardedDataParallel(
         built.module,
-        device_mesh=init_device_mesh("cpu", (1 if case.world % 2 else 2, case.world // (1 if case.world % 2 else 2))) if hybrid else None,
+        device_mesh=init_device_mesh("cpu", (2, 2)) if hybrid else None,
         sharding_strategy=strategy,
         use_orig_params=options["use_orig_params"],
         auto_wrap_policy=CustomPolicy(lambda module: id(module) in units),

@@ -23,9 +23,17 @@ from placeproof.semantics.lower import lower
 Call = tuple[str, tuple[str, ...], str, int]
 
 
+#: What `no_sync` says: the sums are those of the step program.
+_REDUCED: Mapping[Value, str] = {
+    True: "gradients are reduced in the last pass of a step alone, which gives the sums that the step program has",
+    False: "gradients are reduced in each pass of a step, which gives the sums that the step program has",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactBytes:
-    """Exact bytes of one device. ``programs``: the strategies whose step programs are run; ``mesh``: degrees by axis, the slowest first."""
+    """Exact bytes of one device. ``programs``: the strategies whose step programs are run; ``mesh``: degrees by axis, the slowest first.
+    ``reduced``: in which passes gradients are, where the step program may say it otherwise."""
 
     strategy: Strategy
     implementations: tuple[Implementation, ...]
@@ -35,6 +43,7 @@ class ExactBytes:
     programs: tuple[str, ...]
     predicted: Predicted
     changes: tuple[Change, ...]
+    reduced: str = ""
 
     @property
     def where(self) -> str:
@@ -51,7 +60,8 @@ class ExactBytes:
         """What is taken for granted, each once."""
         texts = [text for implementation in self.implementations for text in implementation.assumes]
         clips = [i.clips for i in self.implementations] if self.strategy.schedule.clip else []
-        return list(dict.fromkeys([*texts, *clips, *self.shapes.notes]))
+        reduced = [self.reduced] if self.reduced else []
+        return list(dict.fromkeys([*texts, *clips, *reduced, *self.shapes.notes]))
 
     @property
     def calls(self) -> Counter[Call]:
@@ -96,6 +106,7 @@ def exact_bytes(
         programs=programs,
         predicted=predicted,
         changes=changes,
+        reduced=_REDUCED.get((options or {}).get("no_sync"), ""),
     )
 
 

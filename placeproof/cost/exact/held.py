@@ -135,6 +135,8 @@ def _flat(setting: Setting, unit: Unit, weights: list[Weight], parts: int, part:
 
 def _dealt(setting: Setting, units: list[Unit], parts: int, part: int) -> list[Weight]:
     weights = [w for u in units for w in u.weights if setting.given(w)]
+    if not all(map(setting.learns, weights)):  # of several of one size it matters which comes first
+        weights = [w for w in setting.shapes.by_registration if w in weights]
     owners = dealt([_local(setting, w) for w in weights], parts)
     return [w for w, owner in zip(weights, owners, strict=True) if owner == part]
 

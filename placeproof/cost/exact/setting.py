@@ -123,7 +123,7 @@ class Setting:
     def flat(self, weights: Sequence[Weight]) -> int:
         """Elements of the flat tensor of a unit's weights, padded to equal parts; with ``use_orig_params`` also where it is not cut."""
         weight, begin = self.begins(weights)[-1]
-        axes = self.sample_axes if self.options.get("use_orig_params") else self.cut_axes
+        axes = self.cut_axes or (self.sample_axes if self.options.get("use_orig_params") else ())
         return up(begin + weight.elements, self.degree(axes))
 
     @cached_property
