@@ -139,11 +139,11 @@ def _prove_step(o: Options, subjects: Sequence[Subject], without: frozenset[str]
         _write_certificate(o.certificate, judged)
     if o.replay_script is not None:
         _write_script(o.replay_script, str(o.subject), judged)
-    opinion = _opinion(o, judged) | ({} if o.mend is None else {"mended": _mend(o.mend, step, judged)})
+    opinion = _opinion(o, judged) | ({} if o.mend is None else {"mended": _mend(o.mend, step, judged, subjects[0])})
     return _answered(document(str(o.subject), judged, opinion), o, subjects, EXIT_CODES[judged.word], opinion)
 
 
-def _mend(path: Path, step: Program, judged: Judged) -> dict[str, Any]:
+def _mend(path: Path, step: Program, judged: Judged, subject: Subject) -> dict[str, Any]:
     """The factors that a step lacks, as data; the step with them is written."""
     from placeproof.programs import render
     from placeproof.report.proof import mended
@@ -152,7 +152,8 @@ def _mend(path: Path, step: Program, judged: Judged) -> dict[str, Any]:
     found = NoFactor(why="the step is proved as it is") if judged.word == "proved" else mend(step, without=judged.options.without)
     if isinstance(found, Mended):
         write_text(path, render(found.program))
-    return mended.data(found, str(path))
+    written = getattr(subject, "path", None)
+    return mended.data(found, str(path), "" if written is None else Path(written).read_text(encoding="utf-8"))
 
 
 def _answered(judgement: Document, o: Options, subjects: Sequence[Subject], code: int, opinion: dict[str, Any]) -> int:

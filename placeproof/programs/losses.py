@@ -43,6 +43,11 @@ def reduction(call: Call) -> tuple[str, str, bool]:
     return call.option("loss") or Term.MAIN, summed or call.choice("mean"), summed is not None
 
 
+def target_of(loss: str) -> str:
+    """What the targets of a loss are called: the main one has the name that all have alone."""
+    return "target" if loss == Term.MAIN else f"target of {loss}"
+
+
 def counted(call: Call) -> str:
     """The unit that a call of `tokens` or `count` counts."""
     return "tokens" if call.op == "tokens" else call.choice("of")
@@ -112,7 +117,7 @@ def _misused(call: Call, program: Program) -> Iterator[tuple[str, str]]:
     options, names = {"loss", "mean", "sum"} & set(dict(call.options)), sorted({t.loss for t in program.loss})
     if call.op == "count" and not program.loss:
         yield "`count` is of steps that say of what their loss is a mean", "`reference(loss=mean_over(sequences))`"
-    if call.op != "backward" or not options:
+    if call.op not in ("backward", "loss") or not options:
         return
     if not program.loss:
         yield f"`{min(options)}=` is of steps that say of what their loss is a mean", "`reference(loss=mean_over(tokens))`"
@@ -121,4 +126,4 @@ def _misused(call: Call, program: Program) -> Iterator[tuple[str, str]]:
     if {"mean", "sum"} <= options:
         yield "a pass gives a mean or a sum, and not both", "leave one of the two out"
     if len(call.args) > 2:
-        yield f"`{min(options)}=` is of whole passes", "`backward(parameters, i, sum=tokens)`"
+        yield f"`{min(options)}=` is of whole passes, and of `loss`", "`loss(x, sum=tokens)`"

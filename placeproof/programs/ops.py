@@ -98,7 +98,9 @@ _OPS = (
     Op(name="data", operands=("microbatch",), optional=1, doc="the device's own samples (of one micro-batch)"),
     Op(name="forward", operands=("w", "x"), results=(1, 2),
        doc="output and, as a second target, what backward needs of it"),
-    Op(name="loss", operands=("x",), doc="gradient of the loss with respect to the model's output: backward begins"),
+    Op(name="loss", operands=("x",), options=(("mean", _UNITS), ("sum", _UNITS), ("loss", ())),
+       doc="gradient of the loss with respect to the model's output: backward begins; of the mean over the device's own tokens, unless "
+       "`mean=`, `sum=` or `loss=` say otherwise"),
     Op(name="backward", operands=("w", "saved", "dx"), optional=2, results=(1, 2),
        options=(("mean", _UNITS), ("sum", _UNITS), ("loss", ())),
        doc="the parameters' gradient and, as a second target, the input's; `backward(w, i)` is a whole pass over micro-batch i: of the "

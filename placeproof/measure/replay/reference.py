@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from placeproof.programs.ir import Term
-from placeproof.programs.losses import MICRO_BATCHES, UNITS
+from placeproof.programs.losses import MICRO_BATCHES, UNITS, target_of
 from placeproof.semantics.meaning.layout import CHANNELS, Element
+from placeproof.semantics.meaning.losses import MOST
 from placeproof.semantics.meaning.world import World
 
 
@@ -131,12 +132,12 @@ class Reference:
         def tokens(q: int) -> list[tuple[float, Tensor]]:
             counts = [float(self.problem.of_sequence("tokens", [1], list(factors), s, q, step)) for s in parts]
             if self.layout.network:
-                losses = [self._of_network(theta, s, step, 1.0) for s in parts]
+                losses = [self._of_network(theta, s, step, 1.0, term.loss, q) for s in parts]
             else:
                 losses = [self._of_flat(theta, s, step, 1.0, f"{term.loss} loss of sequence {q}, ") for s in parts]
             return list(zip(counts, losses, strict=True))
 
-        count = 1 if self.layout.network else int(drawn("number of sequences", None))
+        count = int(drawn("number of sequences", None))
         if term.of == "tokens":
             return [one for q in range(count) for one in tokens(q)]
         groups: list[list[int]] = []
@@ -156,9 +157,12 @@ class Reference:
         own = _tensor(sum(self.problem.own_gradient(e, sample, step, s, of) for s in self.layout.shares(e)) for e in self.world.elements)
         return statistic * (own * theta).sum() + theta.sum() ** 2 / 2
 
-    def _of_network(self, theta: Tensor, sample: tuple[int, ...], step: int, statistic: float) -> Tensor:
-        """Half the squared distance to the target."""
-        x, target = (_tensor(self.problem.sample(sample, step, what).values()).reshape(-1, CHANNELS) for what in ("input", "target"))
+    def _of_network(
+        self, theta: Tensor, sample: tuple[int, ...], step: int, statistic: float, loss: str = Term.MAIN, sequence: int | None = None
+    ) -> Tensor:
+        """Half the squared distance to the target: of all tokens, or of those of one sequence."""
+        whats = ("input", target_of(loss))
+        x, target = (_tensor(self.problem.sample(sample, step, what).values()).reshape(-1, CHANNELS) for what in whats)
         wide = range(self.layout.width)
         for block in self.layout.blocks:
             n = self._weights(theta, [[(block, "n", i, 0) for i in range(CHANNELS)]])
@@ -168,7 +172,8 @@ class Reference:
             own = dict(zip(self.layout.sample_factors, sample[:-1], strict=True))
             at = {f: own.get(f, 0) for f in self.world.sizes}
             x = x * float(self.problem.key(self.layout.masked_by, sample[-1], step, at))
-        return statistic * ((x - target) ** 2).sum() / 2
+        square = (x - target) ** 2
+        return statistic * (square if sequence is None else square[sequence::MOST]).sum() / 2
 
     def _weights(self, theta: Tensor, elements: list[list[Element]]) -> Tensor:
         return theta[torch.tensor([[self.number_of[e] for e in row] for row in elements])]

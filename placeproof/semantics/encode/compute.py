@@ -6,9 +6,10 @@ nothing is known, are followed through loops. One that reads anything else gives
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 from placeproof.core.strategy import NORM
 from placeproof.programs.ir import Term
@@ -175,20 +176,29 @@ def _slices(ctx: Context, w: Tensor, body: Poly) -> Poly:
 
 def coefficient(ctx: Context, dx: Stream, sample: tuple[Index, ...], at: Index) -> Poly | None:
     """The factor c, free of token and channel, for which ``dx`` is c times the reference's gradient of these samples."""
-    body = on_holder(ctx, dx)
-    wanted = substitute(ctx.world.dx(sample, at), ctx.path)
-    terms: dict[Mono, Fraction] = {}
+    return linear(ctx, dx, sample, at, lambda of: None if of else ONE)
+
+
+def linear(ctx: Context, dx: Stream, sample: tuple[Index, ...], at: Index, make: Callable[[str], Poly | None]) -> Poly | None:
+    """A stream with each of the reference's gradients of these samples, of whatever loss, replaced: by what ``make`` makes of the loss.
+
+    None where it is no sum of such gradients, each times a factor free of token and channel.
+    """
+    body, made = on_holder(ctx, dx), list[Poly]()
     for mono, factor in body.terms:
         where: dict[str, Index] = {left.name: right for left, right in mono.guards if isinstance(left, Var)}
-        ((one, _),) = substitute(wanted, where).terms
+        names = {a.name.removeprefix("dx") for a, n in mono.factors if isinstance(a, App) and n == 1 and a.name.startswith("dx")}
+        of = next(iter(names)) if len(names) == 1 else ""
+        ((one, _),) = substitute(substitute(ctx.world.dx(sample, at, of), ctx.path), where).terms
         ((atom, _),) = one.factors
-        if dict(mono.factors).get(atom) != 1:
+        instead = make(of)
+        if dict(mono.factors).get(atom) != 1 or instead is None:
             return None
         rest = Mono({a: n for a, n in mono.factors if a != atom}, mono.guards)
         if rest.free & {TOKEN_AT.name, CHANNEL_AT.name}:
             return None
-        terms[rest] = terms.get(rest, Fraction(0)) + factor
-    return Poly(terms)
+        made.append(product(Poly({rest: factor}), instead))
+    return sum(made, ZERO)
 
 
 def gradient_of(ctx: Context, w: Tensor, saved: Saved, dx: Stream, whole: Stream | None = None) -> Tensor:
@@ -197,11 +207,11 @@ def gradient_of(ctx: Context, w: Tensor, saved: Saved, dx: Stream, whole: Stream
     if (sample := _sample_of(ctx, w, saved, dx)) is None:
         return ctx.unknown_tensor(w)
     if w.group is None:
-        factor = coefficient(ctx, dx, sample, world.end(w.region.domain, w.region.index))
-        if factor is None or whole is not None:
+        end = world.end(w.region.domain, w.region.index)
+        made = {g: linear(ctx, dx, sample, end, partial(_found, world, g, sample)) for g in w.pieces}
+        bodies = {g: body for g, body in made.items() if body is not None}
+        if len(bodies) < len(made) or whole is not None:
             return ctx.unknown_tensor(w)
-        portion = {g: tuple(world.here[f] for f in world.partial(g)) for g in w.pieces}
-        bodies = {g: product(factor, app(f"g.{g}", *sample, *portion[g], *world.element(g))) for g in w.pieces}
     elif _tokens_fit(ctx, w, saved, dx, whole):
         tokens = ONE if dx.held is None else same(world.here[dx.held], world.token_owner(dx.held))
         bodies = {w.group: weight_gradient(world, w.group, sample, w.region.index, ctx.here(dx.body), tokens)}
@@ -211,6 +221,12 @@ def gradient_of(ctx: Context, w: Tensor, saved: Saved, dx: Stream, whole: Stream
     bodies = {g: _of_all_senders(world, g, body, dx.held) for g, body in bodies.items()}
     pieces = {g: Piece(body=ctx.owned(g, body, held[g]), held=held[g]) for g, body in bodies.items()}
     return Tensor(pieces=pieces, region=w.region, group=w.group)
+
+
+def _found(world: World, group: str, sample: tuple[Index, ...], of: str) -> Poly:
+    """What a call finds for an element of a group: its part where the gradient is shared out."""
+    portion = (world.here[f] for f in world.partial(group))
+    return app(f"g{of}.{group}", *sample, *portion, *world.element(group))
 
 
 def _sample_of(ctx: Context, w: Tensor, saved: Saved, dx: Stream) -> tuple[Index, ...] | None:
@@ -246,10 +262,9 @@ def input_gradient(ctx: Context, w: Tensor, saved: Saved, dx: Stream) -> Stream:
     if (sample := _sample_of(ctx, w, saved, dx)) is None:
         return ctx.unknown_stream(held)
     if w.group is None:
-        factor = coefficient(ctx, dx, sample, world.end(region.domain, region.index))
-        if factor is None:
-            return ctx.unknown_stream(held)
-        return Stream(body=product(factor, world.dx(sample, world.start(region.domain, region.index))))
+        start, end = (at(region.domain, region.index) for at in (world.start, world.end))
+        body = linear(ctx, dx, sample, end, lambda of: world.dx(sample, start, of))
+        return ctx.unknown_stream(held) if body is None else Stream(body=body)
     if dx.held is not None and held is None:
         return ctx.unknown_stream(held)
     body = input_part(world, w.group, sample, region.index, ctx.here(dx.body))
@@ -277,9 +292,9 @@ class Reduced:
     summed: bool = False
 
     @property
-    def name(self) -> str:
-        """What the mean's gradient is called."""
-        return "g" if (self.loss, self.unit) == (Term.MAIN, "tokens") else f"g of {self.loss} by {self.unit}"
+    def of(self) -> str:
+        """What the name of its gradients ends with."""
+        return "" if (self.loss, self.unit) == (Term.MAIN, "tokens") else f" of {self.loss} by {self.unit}"
 
 
 def whole_pass(
@@ -318,9 +333,9 @@ def pass_gradient(
     if (tied := world.tied(group)) is not None:
         stage = at[tied]
         ends = ((world.rank(tied, 0), "first"), (world.rank(tied, -1), "last"))
-        parts = [product(same(stage, end), many, app(f"{of.name}.{group}.{name}", *sample, *extra, *element, *more)) for end, name in ends]
+        parts = [product(same(stage, end), many, app(f"g{of.of}.{group}.{name}", *sample, *extra, *element, *more)) for end, name in ends]
         return parts[0] + parts[1]
-    return _of_all_senders(world, group, product(many, app(f"{of.name}.{group}", *sample, *extra, *element, *more)))
+    return _of_all_senders(world, group, product(many, app(f"g{of.of}.{group}", *sample, *extra, *element, *more)))
 
 
 def _of_all_senders(world: World, group: str, body: Poly, held: str | None = None) -> Poly:

@@ -65,11 +65,16 @@ def _backward(walk: Walk, call: Call, operands: list[Any], results: int) -> Valu
         raise NoMeaningError("a whole pass reads all of a stage's parameters", call.place)
     sample = world.sample(_batch(walk, operands[1:]))
     statistic = world.statistic(sample) if world.coupled else None
+    return _trained(walk, compute.whole_pass(ctx, w, sample, _computed(walk, w), statistic, _reduced(walk, call)))
+
+
+def _reduced(walk: Walk, call: Call) -> compute.Reduced:
+    """Of which loss a pass, or its beginning, is, and over what."""
     loss, unit, summed = reduction(call)
     reduced = compute.Reduced(loss=loss, unit=unit, summed=summed)
-    if statistic is not None and reduced != compute.Reduced():
+    if walk.world.coupled and reduced != compute.Reduced():
         raise NoMeaningError("a loss over something else than tokens, with layers that use statistics of the batch", call.place)
-    return _trained(walk, compute.whole_pass(ctx, w, sample, _computed(walk, w), statistic, reduced))
+    return reduced
 
 
 def _trained(walk: Walk, gradients: Tensor) -> Tensor:
@@ -96,7 +101,9 @@ def _loss(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
     for where in (at, *(world.end(domain_of(v), v) for v in ctx.loops if v.sort != world.batch)):
         sample = compute.sample_read(ctx, x, "x", (where,))
         if sample is not None and sample == ctx.own_sample():
-            body = choose(same(where, at), world.dx(sample, at), ctx.unknown(TOKEN_AT, CHANNEL_AT))  # elsewhere no loss is known
+            of = _reduced(walk, call)
+            body = choose(same(where, at), world.dx(sample, at, of.of), ctx.unknown(TOKEN_AT, CHANNEL_AT))  # elsewhere no loss is known
+            body = product(world.counted(of.unit, sample), body) if of.summed else body
             return ctx.held_stream(product(world.statistic(sample), body) if world.coupled else body, x.held)
     return ctx.unknown_stream(x.held)
 

@@ -8,15 +8,20 @@ send. Where the check fails, the receive is taken to deliver numbers of which no
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from placeproof.programs import Call
-from placeproof.prove.terms import ONE, Poly, Var, choose, product, same, substitute
-from placeproof.semantics.encode.compute import coefficient, sample_read
+from placeproof.programs.losses import reduction
+from placeproof.prove.terms import ONE, ZERO, App, Mono, Poly, Var, app, choose, product, same, substitute
+from placeproof.semantics.encode.compute import Reduced, linear, sample_read
 from placeproof.semantics.encode.context import Context
 from placeproof.semantics.encode.values import Stream, Whole
 from placeproof.semantics.encode.world import CHANNEL_AT, TOKEN_AT
+
+#: Stands for the reference's gradient in a multiple of it; of another loss, what its name ends with says which.
+_GRADIENT = app("dx")
 
 
 class AgainError(Exception):
@@ -25,9 +30,10 @@ class AgainError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What receives from one direction are taken to deliver: a multiple of the reference's value, its tokens split or not."""
+    """What receives from one direction are taken to deliver: a multiple of the reference's value, its tokens split or not; of gradients, a
+    sum of multiples, each of one loss. Of what is not known yet, what the program's `loss` says is taken."""
 
-    factor: Poly = ONE
+    factor: Poly | None = None
     held: str | None = None
     known: bool = True
     tried: int = 0
@@ -58,7 +64,8 @@ class Messages:
         if direction > 0:
             body = world.x(sample, world.start("stage", stage))
         else:
-            body = product(taken.factor, world.dx(sample, world.end("stage", stage)))
+            end = world.end("stage", stage)
+            body = _with_gradients(_factor(ctx, taken, direction), lambda of: world.dx(sample, end, of))
         stream = ctx.held_stream(body, taken.held)
         return stream.map(lambda b: choose(same(stage, edge), ctx.unknown(TOKEN_AT, CHANNEL_AT), b))
 
@@ -75,7 +82,7 @@ class Messages:
         elif sent is None:  # under sequence parallelism stages exchange their own tokens alone
             tried = ctx.world.hidden is None or taken.held is not None or taken.tried
             self._again(direction, replace(taken, known=False) if tried else replace(taken, held=ctx.world.hidden, tried=1))
-        elif sent != (taken.factor, taken.held):
+        elif sent != (_factor(ctx, taken, direction), taken.held):
             factor, held = sent
             stage, at_last = ctx.world.stage, substitute(factor, ctx.world.at_rank(-1, call.axes))
             if taken.tried >= 2 or (isinstance(stage, Var) and stage.name in at_last.free):
@@ -94,9 +101,29 @@ class Messages:
         sample = world.sample(ctx.batch)
         if direction > 0:
             read = sample_read(ctx, value, "x", (world.end("stage", stage),))
-            return (ONE, value.held) if read == sample else None
-        factor = coefficient(ctx, value, sample, world.start("stage", stage))
+            return (_GRADIENT, value.held) if read == sample else None
+        factor = linear(ctx, value, sample, world.start("stage", stage), lambda of: app(f"dx{of}"))
         return None if factor is None else (factor, value.held)
+
+
+def _factor(ctx: Context, taken: Taken, direction: int) -> Poly:
+    """The multiple that receives are taken to deliver."""
+    losses = [call for call in ctx.world.program.calls if call.op == "loss"]
+    if taken.factor is not None or direction > 0 or len(losses) != 1:
+        return _GRADIENT if taken.factor is None else taken.factor
+    loss, unit, summed = reduction(losses[0])
+    of = Reduced(loss=loss, unit=unit, summed=summed)
+    return product(ctx.world.counted(unit, ctx.world.sample(ctx.batch)) if summed else ONE, app(f"dx{of.of}"))
+
+
+def _with_gradients(body: Poly, make: Callable[[str], Poly]) -> Poly:
+    """A sum of factors of gradients, with these gradients."""
+    parts = []
+    for mono, number in body.terms:
+        (marker,) = (a for a, _ in mono.factors if isinstance(a, App) and a.name.startswith("dx"))
+        rest = Mono({a: n for a, n in mono.factors if a != marker}, mono.guards)
+        parts.append(product(Poly({rest: number}), make(marker.name.removeprefix("dx"))))
+    return sum(parts, ZERO)
 
 
 def _between_stages(ctx: Context, call: Call, direction: int, edge: int) -> bool:

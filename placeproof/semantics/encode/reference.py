@@ -33,16 +33,16 @@ class Reference:
         world, of = self.world, of or Reduced()
         declared = world.group(group)
         if world.by_groups and world.tied(group) is None:
-            dz = world.dx(sample, world.end("blocks", E_BLOCK))
+            dz = world.dx(sample, world.end("blocks", E_BLOCK), of.of)
             return weight_gradient(world, group, sample, E_BLOCK, self._dy(sample, E_BLOCK, dz) if group == NORM else dz)
         more = () if not world.coupled or world.network else (self.mean_statistic,)
         element = world.element(group)
         parts = [Var(f"part.{f}", world.sorts[f]) for f in world.partial(group)]
         if world.tied(group) is not None:
-            first, last = (app(f"{of.name}.{group}.{end}", *sample, *parts, *element, *more) for end in ("first", "last"))
+            first, last = (app(f"g{of.of}.{group}.{end}", *sample, *parts, *element, *more) for end in ("first", "last"))
             return total(parts, first + last)
         if declared.experts:
-            return total(parts, app(f"{of.name}.{group}", *sample, *parts, *element, *more))
+            return total(parts, app(f"g{of.of}.{group}", *sample, *parts, *element, *more))
         at = {**world.here, **{v.sort.name: v for v in parts}}
         own = total(parts, pass_gradient(world, group, sample, at, more[0] if more else None, of))
         return world.with_shared(group, own, lambda _, block: substitute(own, {E_BLOCK.name: block}))
@@ -70,8 +70,8 @@ class Reference:
     def _of_term(self, term: Term, group: str) -> Poly:
         """The gradient of one term of what is trained."""
         world, sample = self.world, self.world.any_sample
-        if world.coupled or (world.network and (term.loss, term.of) != (Term.MAIN, "tokens")):
-            raise NoMeaningError("a loss over something else than tokens, layer by layer or with statistics of the batch", None)
+        if world.coupled:
+            raise NoMeaningError("what a loss is a mean over, with layers that use statistics of the batch", None)
         many = world.counted(term.of, sample)
         summed = product(many, self.sample_gradient(group, sample, Reduced(loss=term.loss, unit=term.of)))
         shared = [v for v in world.shared_by_parts(sample) if isinstance(v, Var)]
@@ -125,13 +125,13 @@ class Reference:
 
     def _unfolded_atom(self, atom: Atom) -> Poly:
         world = self.world
-        if isinstance(atom, App) and atom.name in ("x", "dx"):
+        if isinstance(atom, App) and (atom.name == "x" or atom.name.startswith("dx")):
             sample, at = tuple(a for a in atom.args[:-3]), atom.args[-3]
             name, block = getattr(at, "name", ""), getattr(at, "args", (None,))[0]
             if atom.name == "x" and name == "end.blocks":
                 return world.x(sample, world.start("blocks", block)) + self._added(sample, block, atom.args[-2:])  # type: ignore[arg-type]
-            if atom.name == "dx" and name == "start.blocks":
-                dz = world.dx(sample, world.end("blocks", block))  # type: ignore[arg-type]
+            if atom.name.startswith("dx") and name == "start.blocks":
+                dz = world.dx(sample, world.end("blocks", block), atom.name.removeprefix("dx"))  # type: ignore[arg-type]
                 return dz + input_part(world, NORM, sample, block, self._dy(sample, block, dz))  # type: ignore[arg-type]
         return of_atom(atom)
 

@@ -268,9 +268,9 @@ class World(ProgramFacts):
         """The reference's activations at a position of the model."""
         return app("x", *sample, at, TOKEN_AT, CHANNEL_AT)
 
-    def dx(self, sample: tuple[Index, ...], at: Index) -> Poly:
-        """The reference's gradient of a sample's loss with respect to the activations at a position."""
-        return app("dx", *sample, at, TOKEN_AT, CHANNEL_AT)
+    def dx(self, sample: tuple[Index, ...], at: Index, of: str = "") -> Poly:
+        """The reference's gradient of a sample's loss with respect to the activations at a position. ``of``: another loss, or mean."""
+        return app(f"dx{of}", *sample, at, TOKEN_AT, CHANNEL_AT)
 
     def tokens(self, sample: tuple[Index, ...]) -> Poly:
         """How many tokens of a sample count."""

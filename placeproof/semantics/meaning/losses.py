@@ -23,7 +23,7 @@ from placeproof.semantics.meaning.recorded import plain
 if TYPE_CHECKING:
     from placeproof.semantics.meaning.world import World
 
-#: The most sequences of a micro-batch; in the network, which sees one sample at a time, there is one.
+#: The most sequences of a micro-batch.
 MOST = 3
 
 
@@ -36,11 +36,6 @@ class Sequences:
 
     # What is drawn.
 
-    @property
-    def most(self) -> int:
-        """How many sequences a micro-batch has at most."""
-        return 1 if self.world.layout.network else MOST
-
     @cached_property
     def parted(self) -> tuple[str, ...]:
         """The factors over which the tokens of a sequence are shared out."""
@@ -51,7 +46,7 @@ class Sequences:
         """The shape of what differs along all factors of samples but some."""
         world = self.world
         along = [f for f in world.layout.sample_factors if f not in without]
-        return (*(world.sizes[f] if f in along else 1 for f in world.factors), world.layout.setup.microbatches, self.most)
+        return (*(world.sizes[f] if f in along else 1 for f in world.factors), world.layout.setup.microbatches, MOST)
 
     def _dims(self) -> tuple[int, ...]:
         return self.world.dims(self.parted)
@@ -60,7 +55,7 @@ class Sequences:
         """Whole numbers of sequences (or of micro-batches): ``own``, others on each device that has a part of a sequence."""
         world, problem = self.world, self.world.problem
         along = [f for f in world.layout.sample_factors if own or f not in self.parted]
-        shape = (*self._shape(() if own else self.parted)[:-1], self.most if several else 1)
+        shape = (*self._shape(() if own else self.parted)[:-1], MOST if several else 1)
         values: Array = np.empty(shape, dtype=object)
         for *at, batch, q in np.ndindex(*shape):
             sample = (*(at[world.dim[f]] for f in along), batch)
@@ -70,9 +65,7 @@ class Sequences:
     @cached_property
     def there(self) -> Array:
         """Which sequences there are."""
-        if self.most == 1:
-            return np.ones(self._shape(self.parted), dtype=bool)
-        return self._whole("number of sequences", [1, 2, 3], several=False) > np.arange(self.most)
+        return self._whole("number of sequences", [1, 2, 3], several=False) > np.arange(MOST)
 
     @cached_property
     def tokens(self) -> Array:
@@ -83,7 +76,7 @@ class Sequences:
     @remembered
     def members(self, unit: str) -> Array:
         """Which sequences are of one unit with which: ``[..., sequence, sequence]``."""
-        number = np.broadcast_to(np.arange(self.most), self.there.shape)
+        number = np.broadcast_to(np.arange(MOST), self.there.shape)
         if unit != "sequences":
             begins = self._whole(f"begins another {'prompt' if unit == 'prompts' else 'sample'}", [0, 1])
             begins[..., 0] = 0
@@ -125,7 +118,7 @@ class Sequences:
         f = self.world.field
         if unit == "tokens":
             return f.total(self.tokens, -1)
-        firsts = self.there & (self.members(unit).argmax(axis=-1) == np.arange(self.most))
+        firsts = self.there & (self.members(unit).argmax(axis=-1) == np.arange(MOST))
         ones = self.weights if unit == "weights" else np.broadcast_to(np.array(f.of(1), dtype=self.tokens.dtype), firsts.shape)
         return f.total(np.where(firsts, ones, f.of(0)), -1)
 
@@ -152,6 +145,11 @@ class Sequences:
 def weighted(world: World, weights: Array, gradients: Array) -> Array:
     """The sum over sequences of numbers for elements, each as often as its token counts: ``[..., micro-batch, element, share]``."""
     return world.field.total(world.field.mul(weights[..., None, None], gradients), -3)
+
+
+def by_token(world: World, weights: Array) -> Array:
+    """Numbers of sequences as those of the network's tokens, which each sequence has on every device that holds some: ``[..., token]``."""
+    return np.tile(weights, world.problem.tokens_of_a_sample // MOST)
 
 
 @remembered

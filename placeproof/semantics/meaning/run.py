@@ -9,14 +9,14 @@ import numpy as np
 
 from placeproof.programs import Call, Resolved
 from placeproof.programs.ir import Term
-from placeproof.programs.losses import reduction
+from placeproof.programs.losses import reduction, target_of
 from placeproof.semantics.meaning import optimizer
 from placeproof.semantics.meaning.devices.collectives import OnArrays
 from placeproof.semantics.meaning.devices.layers import Called, Experts, Layers, flat_pass, own_gradients
 from placeproof.semantics.meaning.devices.mesh import Mesh, at_place, stacked
 from placeproof.semantics.meaning.devices.place import Meeting, Message, Place
 from placeproof.semantics.meaning.layout import Layout
-from placeproof.semantics.meaning.losses import sequences, weighted
+from placeproof.semantics.meaning.losses import by_token, sequences, weighted
 from placeproof.semantics.meaning.numbers import Array, Field
 from placeproof.semantics.meaning.problem import Problem
 from placeproof.semantics.meaning.recorded import HERE, Recorded, known, unheld
@@ -138,25 +138,19 @@ class Truth:
 
     def _of_contract(self, number: int) -> Array:
         """The gradient of all terms of what is trained."""
-        world, f = self.world, self.world.field
-        gradient = f.zeros((len(world.elements),))
-        for term in world.program.loss:
-            weights = sequences(world, number).of_term(term)
-            if world.layout.network:
-                of_term = f.total(f.mul(self.by_sample, weights.reshape(-1, 1)), 0)
-            else:
-                own = f.total(weighted(world, weights, own_gradients(world, number, term.loss)), -1)
-                seen = f.mul(f.total(weights, tuple(range(weights.ndim)), keepdims=True).reshape(-1), f.total(self.theta, (0, 1)))
-                of_term = f.add(f.total(own.reshape(-1, own.shape[-1]), 0), seen)
-            gradient = f.add(gradient, of_term)
+        gradient = self.world.field.zeros((len(self.world.elements),))
+        for term in self.world.program.loss:
+            weights = sequences(self.world, number).of_term(term)
+            of_term = self._network if self.world.layout.network else self._flat
+            gradient = self.world.field.add(gradient, self.world.field.total(of_term(number, term.loss, weights), 0))
         return gradient
 
-    def _own(self, number: int) -> Array:
-        """What each sample gives by itself, the mean over its tokens."""
-        if not self.world.program.loss:
-            return own_gradients(self.world, number)
-        weights = sequences(self.world, number).of_pass("tokens", mean=True)
-        return weighted(self.world, weights, own_gradients(self.world, number, Term.MAIN))
+    def _flat(self, number: int, loss: str, weights: Array) -> Array:
+        """What each sample gives in the flat model, its tokens as often as ``weights`` says: ``[sample, element]``."""
+        f = self.world.field
+        own = f.total(weighted(self.world, weights, own_gradients(self.world, number, loss)), -1)
+        many = np.broadcast_to(f.total(weights, -1), own.shape[:-1])
+        return f.add(own.reshape(-1, own.shape[-1]), f.mul(many.reshape(-1, 1), f.total(self.theta, (0, 1))))
 
     def _gradients(self, number: int) -> Array:
         """Each sample's gradient: ``[sample, element]``."""
@@ -165,12 +159,22 @@ class Truth:
         if world.problem.coupled:
             drawn = world.scalars("statistic", number).reshape(-1)
             statistic = f.div(f.total(drawn, 0, keepdims=True), f.array([len(drawn)], (1,)))
+        if world.program.loss:
+            weights = sequences(world, number).of_pass("tokens", mean=True)
+            return (self._network if world.layout.network else self._flat)(number, Term.MAIN, weights)
         if not world.layout.network:
-            own = f.total(self._own(number), -1)
+            own = f.total(own_gradients(world, number), -1)
             own = own.reshape(-1, own.shape[-1])
             own = own if statistic is None else f.mul(own, statistic[:, None])
             return f.add(own, f.total(self.theta, (0, 1)))
-        x, target = (world.stream(what, number).reshape(-1, *world.stream(what, number).shape[-2:]) for what in ("input", "target"))
+        gradients = self._network(number, Term.MAIN, None)
+        return gradients if statistic is None else f.mul(gradients, statistic[:, None])
+
+    def _network(self, number: int, loss: str, weights: Array | None) -> Array:
+        """What each sample gives in the network, its tokens as often as ``weights`` says: ``[sample, element]``."""
+        world, f = self.world, self.world.field
+        streams = (world.stream(what, number) for what in ("input", target_of(loss)))
+        x, target = (stream.reshape(-1, *stream.shape[-2:]) for stream in streams)
         have = np.ones(x.shape[:-1], dtype=bool)
         data = np.broadcast_to(self.theta, (len(x), *self.theta.shape))
         every = np.ones(data.shape[:-1], dtype=bool)
@@ -181,8 +185,11 @@ class Truth:
             dx = f.mul(f.sub(f.mul(out.data, mask), target), mask)
         else:
             dx = f.sub(out.data, target)
-        gradients = layers.backward(saved, Stream(dx, have))[0].data[..., 0]
-        return gradients if statistic is None else f.mul(gradients, statistic[:, None])
+        if weights is not None:
+            every_device = np.broadcast_to(weights, (*world.stream("input", number).shape[:-2], weights.shape[-1]))
+            dx = f.mul(dx, by_token(world, every_device).reshape(*dx.shape[:-1], 1))
+        gradients: Array = layers.backward(saved, Stream(dx, have))[0].data[..., 0]
+        return gradients
 
 
 def _step(places: list[Place], number: int) -> Fault | None:

@@ -184,6 +184,11 @@ class World:
 
         return self.drawn((what, step), one, (tokens, CHANNELS))
 
+    def token_owners(self) -> Array:
+        """The coordinate of the device to which each token belongs that lies in parts: ``[token]``."""
+        count, along = self.problem.tokens_of_a_sample, self.layout.tokens
+        return np.arange(count) // (count // (self.sizes[along] if along else 1))
+
     def scalars(self, what: str, step: int) -> Array:
         """Token counts, statistics or masks: ``[..., micro-batch]``."""
         if what == "mask":  # the key of the sample's coordinates

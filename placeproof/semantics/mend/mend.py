@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from placeproof.programs import Assign, Call, Expr, For, Number, Program, Ref, Stmt, calls, render_expression, statements
-from placeproof.programs.ir import Term, references, rewritten, with_expressions
+from placeproof.programs.ir import references, rewritten, with_expressions
 from placeproof.programs.losses import reduction
 from placeproof.prove import Equal
 from placeproof.prove.terms import ONE, Poly, Var, inverse, product, substitute
@@ -21,7 +21,7 @@ from placeproof.prove.terms.addition import of_atom
 from placeproof.semantics.encode import GRADIENT, Encoding, NoMeaningError, Obligation, Options, encode
 from placeproof.semantics.encode.values import Tensor, Value
 from placeproof.semantics.encode.world import World
-from placeproof.semantics.judge.verdict import Judged, judge
+from placeproof.semantics.judge.verdict import Judged, all_obligations_hold, judge
 from placeproof.semantics.mend.expressions import NoWordsError, Words, in_words
 from placeproof.semantics.mend.ratio import scaled
 from placeproof.semantics.mend.unmendable import different_factors
@@ -33,12 +33,14 @@ _READS = ("update", "update_with", "square_norm", "found_inf", "momentum", "tens
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """One change: ``what`` is multiplied by ``factor``, ``where`` ("at", "before", "behind the loop of") a line stands."""
+    """One change: ``what`` is multiplied by ``factor``, ``where`` ("at", "before", "behind the loop of") a line stands. ``becomes``: what
+    is written for it, where that is no product."""
 
     line: int
     where: str
     what: str
     factor: str
+    becomes: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,16 +109,20 @@ def _mended(program: Program, without: frozenset[str]) -> Mended:
         encoding = encode(plain, options)
     except NoMeaningError as missing:
         raise _NoneError(f"the proof cannot speak of this step: {missing}") from None
-    edits = _Edits(program, encoding, World(plain, options))
-    factors = _factors(encoding, edits.world)
-    changed = edits.made(factors)
-    judged = judge(changed, without=without, shortest=False)
-    if judged.word != "proved":
-        about = "" if judged.about is None else f": it does not hold that {judged.about.name}"
-        raise _NoneError(f"with the gradient multiplied, the step is {judged.word}{about}")
-    told = sorted(dict.fromkeys(edits.told), key=lambda e: (e.line, e.where))
-    lacking = [f for f in factors if f.ratio != ONE]
-    return Mended(program=changed, edits=tuple(told), scales=tuple(_scales(f, edits.world) for f in lacking), judged=judged)
+    world = World(plain, options)
+    factors = _factors(encoding, world)
+    lacking = tuple(_scales(f, world) for f in factors if f.ratio != ONE)
+    for as_sums in (False, True):
+        edits = _Edits(program, encoding, world, as_sums)
+        changed = edits.made(factors)
+        if all_obligations_hold(changed, Options(without=options.without)) or (as_sums or not edits.counts or not program.loss):
+            judged = judge(changed, without=without, shortest=False)
+            if judged.word == "proved":
+                told = sorted(dict.fromkeys(edits.told), key=lambda e: (e.line, e.where))
+                return Mended(program=changed, edits=tuple(told), scales=lacking, judged=judged)
+            about = "" if judged.about is None else f": it does not hold that {judged.about.name}"
+            raise _NoneError(f"with the gradient multiplied, the step is {judged.word}{about}")
+    raise AssertionError("unreachable")
 
 
 def _scales(factor: _Factor, world: World) -> Scales:
@@ -183,10 +189,11 @@ def _what_is_missing(obligation: Obligation, world: World, read: Poly, wanted: s
 
 
 class _Edits:
-    """Changes of a program, made and told."""
+    """Changes of a program, made and told. ``as_sums``: a pass that has to be multiplied by what it is a mean over takes the sum itself;
+    ``counts``: whether there is such a pass."""
 
-    def __init__(self, program: Program, encoding: Encoding, world: World) -> None:
-        self.program, self.encoding, self.world = program, encoding, world
+    def __init__(self, program: Program, encoding: Encoding, world: World, as_sums: bool) -> None:
+        self.program, self.encoding, self.world, self.as_sums, self.counts = program, encoding, world, as_sums, False
         self.told: list[Edit] = []
         self.taken = frozenset(r.name for s in statements(program.body) for r in references(s)) | {a.name for a in program.axes}
         self.counted: dict[str, tuple[str, tuple[str, ...]]] = {}
@@ -311,12 +318,16 @@ class _Edits:
         def one(expr: Expr) -> Expr:
             if not isinstance(expr, Call) or not (expr.op == "loss" or (expr.op == "backward" and len(expr.args) < 3)):
                 return expr
-            factor = factors.get(reduction(expr)[0] if expr.op == "backward" else Term.MAIN)
+            factor = factors.get(reduction(expr)[0])
             if factor is None:
                 return expr
             by = words.quotient(factor.wanted)
-            self._tell(stmt, "at", render_expression(expr), by)
-            return Call(op="scale", args=(expr, by))
+            _, unit, summed = reduction(expr)
+            self.counts |= (sums := not summed and by == words.counting(unit))
+            options = (*(o for o in expr.options if o[0] != "mean"), ("sum", unit))
+            changed = replace(expr, options=tuple(sorted(options))) if sums and self.as_sums else Call(op="scale", args=(expr, by))
+            self._tell(stmt, "at", render_expression(expr), by, render_expression(changed) if changed.op != "scale" else None)
+            return changed
 
         return with_expressions(stmt, lambda e: rewritten(e, one), lambda b: self._with_passes(b, factors, inner))
 
@@ -324,9 +335,9 @@ class _Edits:
         self._tell(stmt, where, render_expression(ref), by)
         return Assign(targets=(ref,), value=Call(op="scale", args=(ref, by)))
 
-    def _tell(self, stmt: Stmt, where: str, what: str, by: Expr) -> None:
+    def _tell(self, stmt: Stmt, where: str, what: str, by: Expr, becomes: str | None = None) -> None:
         line = stmt.place.line if stmt.place is not None else 0
-        self.told.append(Edit(line=line, where=where, what=what, factor=render_expression(by)))
+        self.told.append(Edit(line=line, where=where, what=what, factor=render_expression(by), becomes=becomes))
 
     def _counting(self, stmt: Stmt) -> Stmt:
         """The loop over micro-batches, in which counts are added up."""

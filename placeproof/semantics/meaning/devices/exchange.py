@@ -98,7 +98,7 @@ class Collective:
         return value.with_(data, value.have)
 
     def _stream(self, value: Stream) -> Stream:
-        along, every = self.world.layout.tokens, np.arange(value.have.shape[-1])
+        along, every = self.world.layout.tokens, self.world.token_owners()
         given = {f: every if f == along else np.full_like(every, self.world.sizes[f] - 1) for f in self.factors}
         moved = Stream(*self._moved("activations", value, {} if along is None else {along: every}, given))
         return moved if self.op in ("broadcast", "all_reduce") else moved.kept(self.world, moved.have)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placeproof.programs import Call
-from placeproof.programs.losses import counted
+from placeproof.programs.losses import counted, reduction, target_of
 from placeproof.semantics.meaning import optimizer
 from placeproof.semantics.meaning.devices.layers import Layers
-from placeproof.semantics.meaning.losses import sequences
+from placeproof.semantics.meaning.losses import by_token, sequences
 from placeproof.semantics.meaning.numbers import GREATER, SMALLER, Array
 from placeproof.semantics.meaning.recorded import root
 from placeproof.semantics.meaning.setup import NoMeaningError
@@ -50,8 +50,14 @@ def _stream(place: Place, what: str, batch: int) -> Stream:
     return Stream(data, np.ones(data.shape[:-1], dtype=bool))
 
 
-def _loss_of(place: Place, x: Stream, batch: int) -> Stream:
-    difference = Stream(place.world.field.sub(expect(Stream, x).data, _stream(place, "target", batch).data), x.have)
+def _loss_of(place: Place, x: Stream, batch: int, call: Call) -> Stream:
+    loss, unit, summed = reduction(call)
+    target = _stream(place, target_of(loss), batch)
+    difference = Stream(place.world.field.sub(expect(Stream, x).data, target.data), x.have)
+    if place.world.program.loss:
+        weights = by_token(place.world, sequences(place.world, place.number).of_pass(unit, mean=not summed))
+        own = place.mesh.mine(weights)[..., batch, :, None]
+        return Stream(place.world.field.mul(difference.data, own), x.have)
     if not place.world.problem.coupled:
         return difference
     weight = of_sample(place, "statistic", batch)
@@ -64,7 +70,7 @@ def _backward(place: Place, call: Call, operands: list[Any]) -> Any:
         return layers.trained(*operands[1:])
     batch = batch_of(place, operands[1:])
     out, saved = layers.forward(_stream(place, "input", batch))
-    return layers.trained(saved, _loss_of(place, out, batch))
+    return layers.trained(saved, _loss_of(place, out, batch, call))
 
 
 def _update(place: Place, call: Call, operands: list[Any]) -> tuple[Part, Part]:
@@ -192,7 +198,7 @@ def _extreme(place: Place, call: Call, operands: list[Any]) -> Any:
 _IDENTITY = ("copy", "cast", "dequantize", "to_host", "to_device")
 _RULES: dict[str, Rule] = {
     "data": lambda place, _call, operands: _stream(place, "input", batch_of(place, operands)),
-    "loss": lambda place, _call, operands: _loss_of(place, operands[0], place.batch),
+    "loss": lambda place, call, operands: _loss_of(place, operands[0], place.batch, call),
     "forward": lambda place, _call, operands: Layers(place.world, operands[0]).forward(*operands[1:]),
     "backward": _backward,
     "backward_weight": lambda place, _call, operands: Layers(place.world, operands[0]).trained(*operands[1:])[0],

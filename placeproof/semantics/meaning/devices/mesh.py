@@ -74,7 +74,7 @@ class Mesh:
         along, count = self.world.layout.tokens, self.world.problem.tokens_of_a_sample
         if along is None:
             return np.ones((*self.shape, count), dtype=bool)
-        return np.broadcast_to(self.at[along][..., None] == np.arange(count), (*self.shape, count))
+        return np.broadcast_to(self.at[along][..., None] == self.world.token_owners(), (*self.shape, count))
 
     @remembered
     def extent(self, state: str) -> tuple[Columns, Array]:
