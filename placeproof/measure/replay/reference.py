@@ -19,7 +19,7 @@ from torch import Tensor
 from placeproof.programs.ir import Term
 from placeproof.programs.losses import MICRO_BATCHES, UNITS, target_of
 from placeproof.semantics.meaning.layout import CHANNELS, Element
-from placeproof.semantics.meaning.losses import MOST
+from placeproof.semantics.meaning.setup import SEQUENCES
 from placeproof.semantics.meaning.world import World
 
 
@@ -173,7 +173,7 @@ class Reference:
             at = {f: own.get(f, 0) for f in self.world.sizes}
             x = x * float(self.problem.key(self.layout.masked_by, sample[-1], step, at))
         square = (x - target) ** 2
-        return statistic * (square if sequence is None else square[sequence::MOST]).sum() / 2
+        return statistic * (square if sequence is None else square[sequence::SEQUENCES]).sum() / 2
 
     def _weights(self, theta: Tensor, elements: list[list[Element]]) -> Tensor:
         return theta[torch.tensor([[self.number_of[e] for e in row] for row in elements])]

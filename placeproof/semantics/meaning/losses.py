@@ -19,12 +19,10 @@ from placeproof.programs.ir import Term
 from placeproof.programs.losses import MICRO_BATCHES
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.recorded import plain
+from placeproof.semantics.meaning.setup import SEQUENCES
 
 if TYPE_CHECKING:
     from placeproof.semantics.meaning.world import World
-
-#: The most sequences of a micro-batch.
-MOST = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +44,7 @@ class Sequences:
         """The shape of what differs along all factors of samples but some."""
         world = self.world
         along = [f for f in world.layout.sample_factors if f not in without]
-        return (*(world.sizes[f] if f in along else 1 for f in world.factors), world.layout.setup.microbatches, MOST)
+        return (*(world.sizes[f] if f in along else 1 for f in world.factors), world.layout.setup.microbatches, SEQUENCES)
 
     def _dims(self) -> tuple[int, ...]:
         return self.world.dims(self.parted)
@@ -55,7 +53,7 @@ class Sequences:
         """Whole numbers of sequences (or of micro-batches): ``own``, others on each device that has a part of a sequence."""
         world, problem = self.world, self.world.problem
         along = [f for f in world.layout.sample_factors if own or f not in self.parted]
-        shape = (*self._shape(() if own else self.parted)[:-1], MOST if several else 1)
+        shape = (*self._shape(() if own else self.parted)[:-1], SEQUENCES if several else 1)
         values: Array = np.empty(shape, dtype=object)
         for *at, batch, q in np.ndindex(*shape):
             sample = (*(at[world.dim[f]] for f in along), batch)
@@ -65,7 +63,7 @@ class Sequences:
     @cached_property
     def there(self) -> Array:
         """Which sequences there are."""
-        return self._whole("number of sequences", [1, 2, 3], several=False) > np.arange(MOST)
+        return self._whole("number of sequences", [1, 2, 3], several=False) > np.arange(SEQUENCES)
 
     @cached_property
     def tokens(self) -> Array:
@@ -76,7 +74,7 @@ class Sequences:
     @remembered
     def members(self, unit: str) -> Array:
         """Which sequences are of one unit with which: ``[..., sequence, sequence]``."""
-        number = np.broadcast_to(np.arange(MOST), self.there.shape)
+        number = np.broadcast_to(np.arange(SEQUENCES), self.there.shape)
         if unit != "sequences":
             begins = self._whole(f"begins another {'prompt' if unit == 'prompts' else 'sample'}", [0, 1])
             begins[..., 0] = 0
@@ -118,7 +116,7 @@ class Sequences:
         f = self.world.field
         if unit == "tokens":
             return f.total(self.tokens, -1)
-        firsts = self.there & (self.members(unit).argmax(axis=-1) == np.arange(MOST))
+        firsts = self.there & (self.members(unit).argmax(axis=-1) == np.arange(SEQUENCES))
         ones = self.weights if unit == "weights" else np.broadcast_to(np.array(f.of(1), dtype=self.tokens.dtype), firsts.shape)
         return f.total(np.where(firsts, ones, f.of(0)), -1)
 
@@ -149,7 +147,7 @@ def weighted(world: World, weights: Array, gradients: Array) -> Array:
 
 def by_token(world: World, weights: Array) -> Array:
     """Numbers of sequences as those of the network's tokens, which each sequence has on every device that holds some: ``[..., token]``."""
-    return np.tile(weights, world.problem.tokens_of_a_sample // MOST)
+    return np.tile(weights, world.problem.tokens_of_a_sample // SEQUENCES)
 
 
 @remembered

@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 from placeproof.semantics.meaning.layout import CHANNELS, Coordinates, Element, Layout, in_words
-from placeproof.semantics.meaning.losses import MOST
 from placeproof.semantics.meaning.recorded import Recorded
+from placeproof.semantics.meaning.setup import SEQUENCES
 
 Number: TypeAlias = Any
 Sample: TypeAlias = tuple[int, ...]
@@ -61,7 +61,7 @@ class Problem:
     def tokens_of_a_sample(self) -> int:
         """Tokens of a sample in the network: one for each device that may hold some; of each sequence, where there are several."""
         own = self.layout.sizes[self.layout.tokens] if self.layout.tokens else 1
-        return own * MOST if self.layout.program.loss else own
+        return own * SEQUENCES if self.layout.program.loss else own
 
     def initial(self, element: Element, at: Coordinates | None = None) -> Number:
         """A parameter before the first step, on the device at some coordinates (None: on the first)."""

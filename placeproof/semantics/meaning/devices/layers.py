@@ -12,9 +12,9 @@ import numpy as np
 
 from placeproof.semantics.meaning.devices.mesh import Mesh, owned, size
 from placeproof.semantics.meaning.devices.network import Weights
-from placeproof.semantics.meaning.losses import MOST, sequences, weighted
+from placeproof.semantics.meaning.losses import sequences, weighted
 from placeproof.semantics.meaning.numbers import Array, Field
-from placeproof.semantics.meaning.setup import NoMeaningError
+from placeproof.semantics.meaning.setup import SEQUENCES, NoMeaningError
 from placeproof.semantics.meaning.values import MisfitError, Part, Saved, Stream, expect
 from placeproof.semantics.meaning.world import World
 
@@ -239,7 +239,7 @@ def own_gradients(world: World, step: int, loss: str | None = None) -> Array:
     ``loss`` that is named, what a token of each sequence gives: ``[..., micro-batch, sequence, element, share]``."""
     of = [world.layout.shares(e) for e in world.elements]
     most = max(map(len, of))
-    parts = [""] if loss is None else [f"{loss} loss of sequence {q}, " for q in range(MOST)]
+    parts = [""] if loss is None else [f"{loss} loss of sequence {q}, " for q in range(SEQUENCES)]
 
     def one(sample: tuple[int, ...]) -> list[Any]:
         values: list[Any] = []
