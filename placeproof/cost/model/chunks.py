@@ -177,22 +177,14 @@ class PipelineFlow:
 
     def _bounded(self, counts: tuple[int, int]) -> tuple[Amount, Amount]:
         """No run keeps more micro-batches than there are, and a step has one at least."""
-        import sympy
-
-        kept, late = (n if self.fixed or n < 2 else sympy.Min(n, self.batches) for n in counts)
+        kept, late = (n if self.fixed or n < 2 else _least(n, self.batches) for n in counts)
         return kept, late
 
     def _share(self, form: sympy.Expr, put: Mapping[str, Amount]) -> Iterator[Amount]:
         """How often a form of a peak has M_B, and M_W. Activations of so many runs of layers, in those of all that a device has of one
         copy: those of one of v runs count as one v-th."""
-        import sympy
-
         for kept, late in ((1, 0), (0, 1)):
-            values = {**put, "M_B": kept, "M_W": late}
-            counted = form.xreplace({sympy.Symbol(n): sympy.sympify(v) for n, v in values.items()})
-            if self.depth is not None:  # there are one micro-batch and one device at least
-                counted = counted.xreplace({sympy.Min(1, symbol("m")): sympy.Integer(1), sympy.Min(0, self.depth - 1): sympy.Integer(0)})
-            yield counted * self.copies / self.chunks
+            yield _counted(form, (*put.items(), ("M_B", kept), ("M_W", late)), self.depth) * self.copies / self.chunks
 
     def _device(self, stage: Stage) -> Amount:
         """Its number. Of the devices between the ends, the one that keeps most stands for all."""
@@ -214,6 +206,24 @@ class PipelineFlow:
             return self.chunks - end, self.chunks - first
         each = sympy.Rational(self.chunks, self.copies)
         return (each / 2, each / 2) if first or end else (each, each)
+
+
+@lru_cache(maxsize=4096)
+def _least(n: int, batches: Amount) -> sympy.Expr:
+    import sympy
+
+    return sympy.Min(n, batches)
+
+
+@lru_cache(maxsize=4096)
+def _counted(form: sympy.Expr, put: tuple[tuple[str, Amount], ...], depth: Amount | None) -> sympy.Expr:
+    """A form with these values, where there are one micro-batch and one device at least."""
+    import sympy
+
+    counted = form.xreplace({sympy.Symbol(n): sympy.sympify(v) for n, v in put})
+    if depth is None:
+        return counted
+    return counted.xreplace({sympy.Min(1, symbol("m")): sympy.Integer(1), sympy.Min(0, depth - 1): sympy.Integer(0)})
 
 
 def _greatest(form: sympy.Expr) -> tuple[sympy.Expr, ...]:

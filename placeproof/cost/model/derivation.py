@@ -308,7 +308,7 @@ def derive_linked(
         chunks=flow.chunks,
         batches=flow.batches,
         parts=segments,
-        costs=tuple(_cost(stage, step, at, flow, layer, run_by) for stage in stages),
+        costs=tuple(map(_Costs(step, at, flow, layer, run_by).of, stages)),
         values=values | ({"m": Fraction(flow.batches)} if flow.fixed else {}),
         at=at,
         step=step,
@@ -373,47 +373,73 @@ def _segments(linked: Linked, run_by: BlockImplementation | None, at: Sizing) ->
     return parts(linked, run_by, alone, added=evaluate(sympy.sympify(_flow(linked, at).batches), known) != 1)
 
 
-def _cost(
-    stage: Stage, step: StepCosts, at: Sizing, flow: PipelineFlow, layer: DeviceSegment | None, run_by: BlockImplementation | None
-) -> StageCost:
-    """``layer``: one whose input goes along the pipeline."""
+class _Costs:
+    """What devices of a pipeline have. Stages that differ in their number alone are worked out once. ``layer``: one whose input goes along
+    the pipeline."""
 
-    linked = flow.linked
-    own = state_costs(stage, step, at, linked)
-    runs = tuple(_run(run, at) for run in stage.runs.values() or [stage])
-    at_once = flow.at_once(stage, [runs.index(run) for run in runs])
-    put_off = any(late != 0 for moment in at_once for _, late in moment)
-    if run_by is not None and run_by.modules and (put_off or at.fp8):
-        what = "what gradients by weights need that are put off" if put_off else "which tensors are in fp8"
-        refuse("PP310", f"`{run_by.name}` does not say {what}", help="another schedule" if put_off else "leave `--fp8` out")
-    beyond = running(stage, at, run_by, put_off, linked.values, own.states["optimizer"])
-    return StageCost(
-        stage=stage,
-        parameters=own.parameters,
-        states=own.states,
-        held=tuple(_held(stage, at)),
-        runs=runs,
-        at_once=at_once,
-        working=beyond.working,
-        beyond=beyond.beyond,
-        moments=beyond.moments,
-        beside=beyond.beside,
-        transient=own.transient,
-        updating=own.updating + beyond.updating,
-        offloaded=own.offloaded,
-        sent=(
-            *sent_of_activations(stage, at, flow.batches, flow.hops(stage), linked, layer),
-            *own.sent,
-        ),
-        flops=flops(stage, at),
-        iterated=own.iterated,
-    )
+    def __init__(
+        self, step: StepCosts, at: Sizing, flow: PipelineFlow, layer: DeviceSegment | None, run_by: BlockImplementation | None
+    ) -> None:
+        self.step, self.at, self.flow, self.layer, self.run_by = step, at, flow, layer, run_by
+        self._known: dict[tuple[object, ...], StageCost] = {}
+        self._runs: dict[tuple[object, ...], RunCost] = {}
+
+    def of(self, stage: Stage) -> StageCost:
+        """What a device has of a stage."""
+        runs = tuple(self._run(run) for run in stage.runs.values() or [stage])
+        at_once = self.flow.at_once(stage, [runs.index(run) for run in runs])
+        put_off = any(late != 0 for moment in at_once for _, late in moment)
+        alike = (id(self.step.at(stage)), stage.index == 0, stage.end, stage.copies, put_off, *map(_members, (stage, *stage.runs.values())))
+        if alike not in self._known:
+            self._known[alike] = self._made(stage, runs, put_off)
+        return replace(self._known[alike], stage=stage, at_once=at_once)
+
+    def _run(self, run: Stage) -> RunCost:
+        key = _members(run)
+        if key not in self._runs:
+            self._runs[key] = _run(run, self.at)
+        return self._runs[key]
+
+    def _made(self, stage: Stage, runs: tuple[RunCost, ...], put_off: bool) -> StageCost:
+        """All but what is kept at once."""
+        at, flow, run_by, linked = self.at, self.flow, self.run_by, self.flow.linked
+        if run_by is not None and run_by.modules and (put_off or at.fp8):
+            what = "what gradients by weights need that are put off" if put_off else "which tensors are in fp8"
+            refuse("PP310", f"`{run_by.name}` does not say {what}", help="another schedule" if put_off else "leave `--fp8` out")
+        own = state_costs(stage, self.step, at, linked)
+        beyond = running(stage, at, run_by, put_off, linked.values, own.states["optimizer"])
+        return StageCost(
+            stage=stage,
+            parameters=own.parameters,
+            states=own.states,
+            held=tuple(_held(stage, at)),
+            runs=runs,
+            at_once=(),
+            working=beyond.working,
+            beyond=beyond.beyond,
+            moments=beyond.moments,
+            beside=beyond.beside,
+            transient=own.transient,
+            updating=own.updating + beyond.updating,
+            offloaded=own.offloaded,
+            sent=(
+                *sent_of_activations(stage, at, flow.batches, flow.hops(stage), linked, self.layer),
+                *own.sent,
+            ),
+            flops=flops(stage, at),
+            iterated=own.iterated,
+        )
+
+
+def _members(stage: Stage) -> tuple[object, ...]:
+    """What a stage has, whatever its number."""
+    return stage.first, stage.last, stage.several, stage.replays, *((id(part), times) for part, times in stage.held)
 
 
 def cost_of(d: ModelDerivation, stage: Stage) -> StageCost:
     """What a device has of another stage than those of :attr:`ModelDerivation.costs`, of the same number."""
     layer = next((p for p in d.parts if p.repeats), None)
-    return _cost(stage, d.step, d.at, _flow(d.linked, d.at), layer, d.run_by)
+    return _Costs(d.step, d.at, _flow(d.linked, d.at), layer, d.run_by).of(stage)
 
 
 def state_costs(stage: Stage, step: StepCosts, at: Sizing, linked: Linked) -> StateCost:
