@@ -23,7 +23,7 @@ from placeproof.planning.structures import Derived, Structures
 from placeproof.planning.task import Task
 
 #: What of the least seconds of any point is looked at first, and then, as long as there are not enough plans.
-ROUNDS = (1.05, 1.25, 2, inf)
+ROUNDS = (1.05, 1.12, 1.25, 2, inf)
 
 
 @dataclass(kw_only=True)

@@ -137,14 +137,15 @@ def stage_times(d: ModelDerivation, price: Symbols | Exact, overlap: Overlap) ->
     A device's passes of a micro-batch are then those of its stages one after the other, and of two copies of the model the mean of both.
     """
     alike: dict[int, StageTime] = {}
-    of_runs: dict[int, StageTime] = {}
-    for number, run in run_costs(d).items():
-        if id(run) not in alike:
-            alike[id(run)] = stage_time(d, run, price, overlap)
-        of_runs[number] = alike[id(run)]
-    devices = (
-        _of_several(stage_time(d, cost, price, overlap), [of_runs[n] for n in cost.stage.runs], cost.stage.copies) for cost in d.costs
-    )
+
+    def timed(cost: StageCost) -> StageTime:
+        key = id(cost.flops)  # stages that are worked out once have one object
+        if key not in alike:
+            alike[key] = stage_time(d, cost, price, overlap)
+        return alike[key]
+
+    of_runs = {number: timed(run) for number, run in run_costs(d).items()}
+    devices = (_of_several(timed(cost), [of_runs[n] for n in cost.stage.runs], cost.stage.copies) for cost in d.costs)
     return tuple(devices), of_runs
 
 
