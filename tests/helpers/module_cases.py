@@ -119,12 +119,12 @@ def _sizes(draw: Random, model: str, wrap: str) -> dict[str, Any]:
         norms = ["batch", "group", "mixed"] if wrap not in ("fsdp2", "hsdp") else ["group"]  # half a batch norm does not run here
         return {"width": draw.choice([5, 6, 32]), "blocks": draw.randint(1, 3), "norm": draw.choice(norms)}
     widths = [draw.randint(1, 300 if large else 31) for _ in range(draw.randint(2, 5))]
-    return {"widths": widths, "idle": draw.choice(["", "", "", "module", "unit"]) if model == "mlp" else ""}
+    return {"widths": widths, "idle": draw.choice(["", "", "module", "unit"]) if model == "mlp" else ""}
 
 
 def _ddp(draw: Random, world: int) -> dict[str, Any]:
     every = {
-        "bucket_cap_mb": draw.choice([0.01, 0.2, 1, 3]),
+        "bucket_cap_mb": draw.choice([0.0003, 0.01, 0.2, 1, 3]),
         "find_unused_parameters": True,
         "static_graph": True,
         "gradient_as_bucket_view": True,
@@ -458,6 +458,7 @@ def question(case: Case) -> tuple[str, str, dict[str, Any]]:
     strategy, name = {"ddp": (f"ddp({world})", "ddp"), "zero": (f"zero1({world})", "zero_redundancy")}.get(case.wrap, ("", ""))
     if case.wrap in ("ddp", "zero"):
         said = {"bucket_cap_mb": "bucket_cap_mb", "find_unused_parameters": "find_unused", "static_graph": "static_graph"}
+        said["gradient_as_bucket_view"] = "gradient_as_bucket_view"
         options |= {ours: o[theirs] for theirs, ours in said.items() if theirs in o}
         options |= {} if o.get("broadcast_buffers", True) else {"buffer": "0"}
         options |= {"bucket_view": True} if o.get("parameters_as_bucket_view") else {}

@@ -203,6 +203,8 @@ ROOT, *LAYERS = DECODER.units
 FROZEN = replace(
     DECODER, units=(ROOT, replace(LAYERS[0], weights=tuple(replace(w, trained=False) for w in LAYERS[0].weights)), *LAYERS[1:])
 )
+#: The same with a layer that is not used.
+IDLE = replace(DECODER, units=(ROOT, replace(LAYERS[0], weights=tuple(replace(w, idle=True) for w in LAYERS[0].weights)), *LAYERS[1:]))
 #: A value of each option that is not its default.
 OTHERWISE: dict[str, Any] = {
     "optimizer": "sgd", "dtype": "bfloat16", "param_dtype": "bfloat16", "reduce_dtype": "float64", "microbatches": 16, "virtual": 1,
@@ -210,7 +212,7 @@ OTHERWISE: dict[str, Any] = {
     "reduce_scatter": False, "overlap_comm": True, "stage3_prefetch_bucket_size": 0, "stage3_param_persistence_threshold": 10,
     "stage3_max_live_parameters": 10, "stage3_max_reuse_distance": 0, "grad_reduce_in_fp32": True, "overlap_grad_reduce": True,
     "bucket_size": 100, "pad_buckets_for_high_nccl_busbw": True, "average_in_collective": True, "k": 4,
-    "given": "all", "no_sync": True, "static_graph": True, "use_orig_params": True,
+    "given": "all", "no_sync": True, "static_graph": True, "use_orig_params": True, "gradient_as_bucket_view": True,
 }  # fmt: skip
 #: With which other options an option acts.
 BESIDE: dict[str, dict[str, Any]] = {
@@ -219,6 +221,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "no_sync": {"no_sync": False},
     "static_graph": {"step": 2},
     "given": {"optimizer": "adagrad"},
+    "gradient_as_bucket_view": {"find_unused": True},
     "overlap_comm": {"reduce_bucket_size": 100},
     "reduce_scatter": {"reduce_bucket_size": 100},
     "stage3_prefetch_bucket_size": {"stage3_param_persistence_threshold": 0},
@@ -243,7 +246,8 @@ def asked(one: Any, options: dict[str, Any]) -> Any:
         strategy = parse_strategy(f"{example(one)} * accumulate(3)")
     mesh = {axis.name: axis.degree for axis in strategy.axes}
     more = {} if "microbatches" in options or one.of[0] != "pp" else {"microbatches": 4}
-    told = predict(strategy, (one,), FROZEN if "given" in one.options else DECODER, mesh, options=options | more)  # type: ignore[arg-type]
+    shapes = IDLE if "find_unused" in options else FROZEN if "given" in one.options else DECODER
+    told = predict(strategy, (one,), shapes, mesh, options=options | more)  # type: ignore[arg-type]
     return tally(told.exchanges), [(e.op, e.phase, e.bytes) for e in told.exchanges], dict(told.memory)
 
 

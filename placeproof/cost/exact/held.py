@@ -11,7 +11,7 @@ from placeproof.core.states import GRADIENTS, OPTIMIZER, PARAMETERS, State
 from placeproof.cost.blocks.tensors import kept_bytes
 from placeproof.cost.exact.cuts import Shape, dealt, local_shape, own, rows
 from placeproof.cost.exact.setting import Setting
-from placeproof.cost.exact.walk import block, sizes
+from placeproof.cost.exact.walk import Walk, block, sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ def allocated(setting: Setting) -> dict[str, int]:
     optimizer = setting.optimizer
     storages = {
         "parameters": sum(t.storage for t in _tensors(setting, PARAMETERS, _every)),
-        "gradients": sum(t.storage for t in _tensors(setting, GRADIENTS, setting.learns)) + _whole(setting),
+        "gradients": _gradients(setting),
         "optimizer": sum(t.width * optimizer.numbers(t.shape) + 4 * optimizer.scalars * t.count for t in _kept(setting)),
     }
     known = setting.knows_blocks and setting.shapes.plain and not setting.accumulates
@@ -50,6 +50,14 @@ def held(setting: Setting) -> dict[str, int]:
         "parameters": sum(t.bytes for t in _tensors(setting, PARAMETERS, _every)),
         "gradients": sum(t.bytes for t in _tensors(setting, GRADIENTS, setting.learns)) + _whole(setting),
     }
+
+
+def _gradients(setting: Setting) -> int:
+    """Bytes of the storages of gradients: of their own, or of DistributedDataParallel's buckets, which unused weights have room in, too."""
+    if not setting.options.get("gradient_as_bucket_view"):
+        return sum(t.storage for t in _tensors(setting, GRADIENTS, setting.learns)) + _whole(setting)
+    buckets = Walk(setting).buckets([w for w in setting.shapes.weights if w.trained])
+    return sum(setting.width(w) * w.elements for bucket in buckets if any(map(setting.learns, bucket)) for w in bucket)
 
 
 def _every(weight: Weight) -> bool:

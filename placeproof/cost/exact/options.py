@@ -95,6 +95,7 @@ OPTIONS: Mapping[str, Option] = {
     "bucket_cap_mb": Option(values=float, default=None, unit="MiB", least=0, doc="size of DDP's buckets; by default 1, then 25"),
     "find_unused": Option(values=_FLAG, default=False, doc="find_unused_parameters of DDP"),
     "static_graph": Option(values=_FLAG, default=False, doc="static_graph of DDP"),
+    "gradient_as_bucket_view": Option(values=_FLAG, default=False, doc="of DDP: gradients lie in its buckets"),
     "no_sync": Option(
         values=_FLAG,
         default=None,

@@ -227,13 +227,13 @@ class Setting:
         return stage % devices
 
     def by_ready(self, weights: list[Weight]) -> list[Weight]:
-        """Weights in the order in which their gradients are ready: those that are not used at once, in the order in which they are
-        registered, the others against the order of forward."""
+        """Weights in the order in which their gradients are ready: against the order of forward; last those that are not used, in the order
+        in which they are registered."""
         names = {w.name for w in weights}
         unused = [w for w in weights if not w.learns]
         if len(unused) > 1:
             unused = [w for w in self.shapes.by_registration if w in unused]
-        return [*unused, *(w for w in self.shapes.by_use[::-1] if w.name in names and w.learns)]
+        return [*(w for w in self.shapes.by_use[::-1] if w.name in names and w.learns), *unused]
 
     def units_of(self, stage: int) -> tuple[Unit, ...]:
         """A stage's units. All stages have as many units as any other or one more; the root's beginning lies on the first, its end on the

@@ -282,14 +282,14 @@ class Walk:
             case "unit":
                 return [[w for v, w in weights if v is u] for u in {id(u): u for u, _ in weights}.values()]
             case "bucket":
-                return self._buckets(every)
+                return self.buckets(every)
             case "owner":
                 parts = self.setting.degree(self.setting.cut_axes)
                 owners = dealt([self.local(w) for w in every], parts)
                 return [[w for w, owner in zip(every, owners, strict=True) if owner == part] for part in range(parts)]
         return [every]
 
-    def _buckets(self, weights: list[Weight]) -> list[list[Weight]]:
+    def buckets(self, weights: list[Weight]) -> list[list[Weight]]:
         """Buckets as they are once they are rebuilt: in the order in which gradients become ready, unless unused weights are looked for,
         each of one element type. Before there is one of each type (torch==2.13.0:torch/nn/parallel/distributed.py, ``_rebuild_buckets``).
         """
@@ -330,7 +330,7 @@ class Walk:
         if self._looked_for:
             yield from [Exchange(kind="all_reduce", axes=axes, bytes=4 * len(weights), op="sum", phase="backward")] * synced
         elif options.get("step") == self._rebuilt:  # the first device tells the others its buckets
-            for count in (len(weights) + 1, len(self._buckets(weights))):
+            for count in (len(weights) + 1, len(self.buckets(weights))):
                 yield Exchange(kind="broadcast", axes=axes, bytes=4 * count, phase="forward")
 
 
