@@ -53,6 +53,10 @@ class InputError(Exception):
             raise ValueError("an InputError needs at least one diagnostic")
         super().__init__("\n".join(f"{d.code}: {d.message}" for d in self.diagnostics))
 
+    def __reduce__(self) -> tuple[type[InputError], tuple[tuple[Diagnostic, ...]]]:
+        """Between processes it goes with its problems, and not as their text."""
+        return type(self), (self.diagnostics,)
+
 
 @dataclass(slots=True)
 class Problems:

@@ -463,6 +463,27 @@ STEPS = {
         """,
         "proved",
     ),
+    "a gradient that is written over by an operation with `out`": (
+        """
+        net, (x, y) = DDP(model()), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x), y).backward()
+        for p in net.parameters():
+            torch.mul(torch.ones(p.shape), 2, out=p.grad)
+        optimizer.step()
+        """,
+        "something that is not followed",
+    ),
+    "a sparse gradient": (
+        """
+        model()
+        table, rows = nn.Embedding(8, 4, sparse=True), torch.randint(8, (6,))
+        optimizer = torch.optim.SGD(table.parameters(), lr=0.1)
+        table(rows).square().mean().backward()
+        optimizer.step()
+        """,
+        "the gradient of `weight` is sparse",
+    ),
     "a mean with weights of classes": (
         """
         net, (x, _) = DDP(model()), data()

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from placeproof.measure.record.arithmetic import Arithmetic
+from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.exchange import Exchanged, carry, read_exchange
 from placeproof.measure.record.moves import MOVES
 from placeproof.measure.record.nodes import NOTHING, ZERO, Node
@@ -132,6 +133,10 @@ class Follower:
         """A gradient of a parameter was made."""
         if self.frozen:
             return
+        if gradient.layout != torch.strided:
+            name = ", ".join(self.recording.states[i].name for i in sorted(self.read[id(tensor)]))
+            text = f"the gradient of `{name}` is sparse: which of its elements are there differs between ranks"
+            refuse_lines(self.recording.script, self.recording.source, [(text, self.line())])
         with _disable_current_modes():
             turn = len(self.recording.turns) - 1
             terms = self.shadows.read(local(tensor))
@@ -385,7 +390,7 @@ def _flat(values: Sequence[Any]) -> list[Tensor]:
 def digest(tensor: Tensor) -> str:
     """What tells the values of two tensors apart."""
     with _disable_current_modes(), torch.no_grad():
-        whole = tensor.detach().contiguous().cpu()
+        whole = (tensor if tensor.layout == torch.strided else tensor.to_dense()).detach().contiguous().cpu()
         return hashlib.sha256(str(tuple(whole.shape)).encode() + whole.view(-1).view(torch.uint8).clone().numpy().tobytes()).hexdigest()[
             :16
         ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-import json
 import os
+import pickle
 import re
 import tempfile
 import traceback
@@ -28,8 +28,6 @@ TIMEOUT = 300.0
 _WAITING = 0.2
 _ALONE = "run the script by itself to see why"
 _HELP = {True: "the fake backend hands out data that nobody sent; `--backend gloo` runs real processes", False: _ALONE}
-#: What a rank's process brings.
-_Came = Recording | InputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,16 +79,15 @@ class _Followed:
     folder: Path
     alone: int | None
 
-    def __call__(self, rank: int, *_: object) -> _Came:
+    def __call__(self, rank: int, *_: object) -> Recording:
         own = rank if self.alone is None else self.alone
         follow = self.session.among_others if self.alone is None else self.session.alone
         try:
             recording: Recording = follow(self.launch, own, self.folder / f"{own}.trail")
             return recording
-        except InputError as error:
-            return error
         except BaseException as error:
-            (self.folder / f"{own}.failure").write_text(json.dumps(_described(error, self.launch.script)))
+            failure = error if isinstance(error, InputError) else _described(error, self.launch.script)
+            (self.folder / f"{own}.failure").write_bytes(pickle.dumps(failure))
             raise
 
 
@@ -109,31 +106,30 @@ def _here(session: ModuleType, launch: Launch, rank: int, folder: Path) -> Recor
         with contextlib.redirect_stdout(io.StringIO()):
             recording: Recording = session.alone(launch, rank, folder / f"{rank}.trail")
             return recording
-    except InputError:
-        raise
     except (Exception, SystemExit) as error:
-        _failed(launch, rank, _described(error, launch.script), fake=True)
+        _failed(launch, rank, error if isinstance(error, InputError) else _described(error, launch.script), fake=True)
 
 
 # What came of it.
 
 
-def _read(launch: Launch, folder: Path, outcomes: Sequence[Outcome[_Came]], ranks: dict[int, int], *, fake: bool) -> dict[int, Recording]:
-    for outcome in outcomes:
-        if isinstance(outcome.value, InputError):
-            raise outcome.value
+def _read(
+    launch: Launch, folder: Path, outcomes: Sequence[Outcome[Recording]], ranks: dict[int, int], *, fake: bool
+) -> dict[int, Recording]:
     if any(o.kind != "ok" for o in outcomes):
         first = cause(outcomes)
         rank = ranks[first.rank]
         failure = folder / f"{rank}.failure"
         if first.kind == "error" and failure.exists():
-            _failed(launch, rank, json.loads(failure.read_text()), fake=fake)
+            _failed(launch, rank, pickle.loads(failure.read_bytes()), fake=fake)
         _ended(launch, folder, rank, first, [o for o in outcomes if o is not first])
-    return {ranks[o.rank]: o.value for o in outcomes if isinstance(o.value, Recording)}
+    return {ranks[o.rank]: o.value for o in outcomes if o.value is not None}
 
 
-def _failed(launch: Launch, rank: int, failure: tuple[str, int, bool], *, fake: bool) -> NoReturn:
-    """The script raised an exception: shown where it stood."""
+def _failed(launch: Launch, rank: int, failure: InputError | tuple[str, int, bool], *, fake: bool) -> NoReturn:
+    """What the script did cannot be followed, or it raised an exception: shown where it stood."""
+    if isinstance(failure, InputError):
+        raise failure
     text, line, pipeline = failure
     if pipeline:
         why = "a pipeline cannot be recorded: what its stages send and receive is not followed"
@@ -141,7 +137,7 @@ def _failed(launch: Launch, rank: int, failure: tuple[str, int, bool], *, fake: 
     refuse("PP603", f"rank {rank} of the script failed: {text}", place=_place(launch, line), help=_HELP[fake])
 
 
-def _ended(launch: Launch, folder: Path, rank: int, outcome: Outcome[_Came], others: Sequence[Outcome[_Came]]) -> NoReturn:
+def _ended(launch: Launch, folder: Path, rank: int, outcome: Outcome[Recording], others: Sequence[Outcome[Recording]]) -> NoReturn:
     """A rank was killed, ended, or did not end: what it did last."""
     said = last_said(folder / f"{rank}.trail")
     what, phase, line = said or ("", "", 0)

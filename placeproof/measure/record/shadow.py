@@ -49,7 +49,9 @@ class Shadows:
         return whole.taken(begins - begin, row).narrowed(tensor.element_size(), NOTHING)
 
     def write(self, tensor: Tensor, terms: Runs | int) -> None:
-        """Give a tensor its terms, as many, or one for all. Raises ValueError for another number of them."""
+        """Give a tensor its terms, as many, or one for all. Raises ValueError for another number of them, or a sparse tensor."""
+        if tensor.layout != torch.strided:
+            raise ValueError(f"what a tensor of the layout {tensor.layout} is made of is not followed")
         if isinstance(terms, int) or terms.length == 1:
             terms = Runs.same(terms if isinstance(terms, int) else int(terms.values[0]), tensor.numel())
         if terms.length != tensor.numel():
