@@ -71,7 +71,8 @@ class Results:
         try:
             row: dict[str, Any] = json.loads(line)
             known = row["number"] > 0 and self.questions[row["number"] - 1]["question"] == row["question"]
-            known = known and (row["failure"] is None) == isinstance(row["plan"], dict)
+            known = known and sum(row[key] is not None for key in ("plan", "cannot", "failure")) == 1
+            known = known and isinstance(row["plan"], dict | None)
         except (ValueError, LookupError, TypeError, RecursionError):
             known = False
         if not known:

@@ -20,7 +20,7 @@ from placeproof.cli.options import named, option, output, show
 from placeproof.cli.process import progress
 from placeproof.core import files
 from placeproof.core.bounds import A_COUNT, is_count
-from placeproof.core.diagnostics import InputError, Place, Problems
+from placeproof.core.diagnostics import Diagnostic, InputError, Place, Problems
 from placeproof.core.tables import FileKind, Table
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ MOST = 10_000
 _ONE = threading.Lock()
 EXIT_NOTHING_FITS = 1
 EXIT_NO_ANSWER = 3
+#: What is wrong with numbers that do not go together: of a combination it is the answer.
+_NUMBERS = "PP202"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +78,13 @@ _VALUES: Mapping[str, tuple[Callable[[object], bool], str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Question:
-    """A question: options by their keys; and where it is asked."""
+    """A question: options by their keys; and where it is asked. ``combined``: whether it is a combination of a grid."""
 
     values: Mapping[str, Any]
     place: Place | None
+    combined: bool
 
 
 def read(path: str, types: Mapping[str, str]) -> tuple[Question, ...]:
@@ -94,11 +97,11 @@ def read(path: str, types: Mapping[str, str]) -> tuple[Question, ...]:
     if not 1 <= number <= MOST:
         table.refuse(f"{number:,} questions are asked", "grid", help=f"`[grid]` or `[[question]]`, from 1 to {MOST:,}")
     combined = product(*lists.values()) if "grid" in table.data and number <= MOST else ()
-    found = [(common | dict(zip(lists, each, strict=True)), table.place("grid")) for each in combined]
+    found = [(common | dict(zip(lists, each, strict=True)), table.place("grid"), True) for each in combined]
     for row in table.rows("question"):
         row.known(types)
-        found.append((common | _values(row, types), row.place()))
-    return table.sound(tuple(Question(values={key: said[key] for key in types if key in said}, place=place) for said, place in found))
+        found.append((common | _values(row, types), row.place(), False))
+    return table.sound(tuple(Question({key: said[key] for key in types if key in said}, place, grid) for said, place, grid in found))
 
 
 def _values(table: Table, types: Mapping[str, str]) -> dict[str, Any]:
@@ -128,9 +131,13 @@ def _plain(value: Any) -> Any:
 
 
 def checked(questions: Sequence[Question], check: Callable[[Mapping[str, Any]], object]) -> list[dict[str, Any]]:
-    """Each question with digests of the user's files that it is about. Raises InputError with all that is wrong with them."""
-    problems, found, known = Problems(), [], set()
-    before: dict[str, int] = {}
+    """Each question with digests of the user's files that it is about; and why a combination of a grid cannot be, if another one can.
+
+    Raises InputError with all that is wrong with them.
+    """
+    asked_for = False  # something that is wrong in itself
+    problems, found, before = Problems(), list[dict[str, Any]](), dict[str, int]()
+    wrong: dict[tuple[str, str, Place | None], tuple[Diagnostic, int]] = {}
     for number, one in enumerate(questions, 1):
         other = before.setdefault(json.dumps(one.values), number)
         if other != number:
@@ -138,13 +145,16 @@ def checked(questions: Sequence[Question], check: Callable[[Mapping[str, Any]], 
         with files.noting() as read:
             try:
                 check(one.values)
+                cannot = None
             except InputError as error:
+                cannot = "; ".join(d.message for d in error.diagnostics)
+                asked_for = asked_for or not one.combined or any(d.code != _NUMBERS for d in error.diagnostics)
                 for d in error.diagnostics:
-                    place = d.place or one.place
-                    if (d.code, d.message, place) not in known:
-                        known.add((d.code, d.message, place))
-                        problems.add(d.code, d.message, place=place, help=d.help, notes=(*d.notes, f"asked by question {number}"))
-        found.append({"question": one.values, "files": _own(read)})
+                    wrong.setdefault((d.code, d.message, d.place or one.place), (d, number))
+        found.append({"question": one.values, "files": _own(read), "cannot": cannot})
+    if asked_for or all(one["cannot"] is not None for one in found):
+        for (code, message, place), (d, number) in wrong.items():
+            problems.add(code, message, place=place, help=d.help, notes=(*d.notes, f"asked by question {number}"))
     problems.raise_if_any()
     return found
 
@@ -158,7 +168,7 @@ def answer(plan: Callable[[Mapping[str, Any]], dict[str, Any]], asked: Mapping[s
     """The answer to a question, in a process of its own: a plan as its JSON has it, or why there is none."""
     from placeproof.theory.suite.cache import sources
 
-    row = {"number": asked["number"], "question": asked["question"], "plan": None, "failure": None}
+    row = {"number": asked["number"], "question": asked["question"], "plan": None, "cannot": None, "failure": None}
     if asked["sources"] != sources():
         return row | {"failure": "the process that was asked has another version of placeproof"}
     try:
@@ -192,12 +202,15 @@ def run(
     questions = checked(read(str(o.sweep), {key: kind for key, (_, kind) in named(record).items()}), check)
     results = Results(path=path, questions=questions, version=(__version__, sources()))
     results.open()
+    for n, one in enumerate(questions, 1):
+        if one["cannot"] is not None and n not in results.rows:
+            results.add({"number": n, "question": one["question"], "plan": None, "cannot": one["cannot"], "failure": None})
     open_ = [{**one, "number": n, "sources": sources()} for n, one in enumerate(questions, 1) if n not in results.rows]
     try:
         with progress("questions") as tell, closing(engine.run(partial(answer, plan), open_)) as answers:
             for number, row in answers:
                 died = "the process that was asked has died each time; it may need too much memory"
-                lost = {key: open_[number][key] for key in ("number", "question")} | {"plan": None, "failure": died}
+                lost = {key: open_[number][key] for key in ("number", "question")} | {"plan": None, "cannot": None, "failure": died}
                 results.add(lost if row is None else row)
                 tell(len(results.rows), len(questions))
     except KeyboardInterrupt:

@@ -24,8 +24,12 @@ def document(rows: Sequence[Mapping[str, Any]], name: str, schema: str) -> Docum
 
 def _sections(rows: Sequence[Mapping[str, Any]], name: str) -> Iterator[Section]:
     failed = sum(row["failure"] is not None for row in rows)
-    nothing = sum(row["failure"] is None and best(row) is None for row in rows)
-    counts = (len(rows) - failed - nothing, "with plans"), (nothing, "where nothing fits"), (failed, "without an answer")
+    cannot = sum(row["cannot"] is not None for row in rows)
+    nothing = sum(row["plan"] is not None and best(row) is None for row in rows)
+    counts = (
+        (len(rows) - failed - cannot - nothing, "with plans"), (nothing, "where nothing fits"), (cannot, "that cannot be"),
+        (failed, "without an answer"),
+    )  # fmt: skip
     title = f"{name}, {len(rows):,} question{'' if len(rows) == 1 else 's'}: "
     first, *others = [row["question"] for row in rows]
     common = {key: value for key, value in first.items() if others and all(one.get(key) == value for one in others)}
@@ -61,6 +65,8 @@ def answer_text(row: Mapping[str, Any]) -> str:
     """The best plan; or why there is none."""
     if row["failure"] is not None:
         return f"no answer: {row['failure']}"
+    if row["cannot"] is not None:
+        return f"cannot be: {row['cannot']}"
     if (plan := best(row)) is not None:
         stages = f"stages {stages_text(plan['stages'])}, " if "stages" in plan else ""
         return f"{plan['strategy']}, b = {plan['b']}, m = {plan['m']}, {stages}recompute {plan['recompute']}"
@@ -70,14 +76,15 @@ def answer_text(row: Mapping[str, Any]) -> str:
 
 
 def _figures(row: Mapping[str, Any]) -> tuple[str, ...]:
-    if row["failure"] is not None or (plan := best(row)) is None:
-        return "", "", "" if row["failure"] is not None else "no", ""
+    if (plan := best(row)) is None:
+        return "", "", "" if row["plan"] is None else "no", ""
     speed = "" if plan["tokens"] is None else f"{plan['tokens']:,.0f}"
     return seconds_text(Fraction(plan["seconds"])), speed, {True: "yes", False: "no", None: "?"}[plan["fits"]], plan["verdict"]
 
 
 def best(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The best plan of an answer, also one whose layers are shared out over its stages; None where nothing fits."""
-    plan = row["plan"]
+    """The best plan of an answer, also one whose layers are shared out over its stages; None where there is none."""
+    if (plan := row["plan"]) is None:
+        return None
     shared = ({**one["best"], "verdict": one["of"]["verdict"]} for one in plan.get("uneven", ()) if one["best"] is not None)
     return min((*plan["plans"][:1], *shared), key=lambda one: Fraction(one["seconds"]), default=None)

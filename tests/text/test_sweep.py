@@ -226,6 +226,32 @@ def test_a_question_without_an_answer_is_a_row_and_is_asked_again(here: Here, ca
     assert here.asked == [2]
 
 
+def test_a_combination_that_cannot_be_is_a_row_and_is_not_asked(here: Here, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("quick.toml").write_text(QUICK.replace("[1, 2]", "[1, 2, 3]"))
+    code, whole = quick("some.jsonl")
+    rows = [json.loads(line) for line in whole.splitlines()[1:]]
+    assert [row["number"] for row in rows if row["plan"] is None] == [3, 6]
+    assert all("2 sequences over 3 replicas" in row["cannot"] for row in rows if row["plan"] is None)
+    assert sorted(here.asked) == [1, 2, 4, 5, 7]
+    assert code == 1
+    told = capsys.readouterr().out
+    assert "5 with plans, 2 that cannot be" in told
+    assert "cannot be: no micro-batch" in told
+    here.asked = []
+    assert quick("some.jsonl") == (1, whole)
+    assert here.asked == []
+
+
+@pytest.mark.parametrize("devices", ["devices = [3]", "devices = [1, 3]\ncluster = ['dgx-h100', 'none']"])
+def test_where_nothing_can_be_or_something_else_is_wrong_too_all_is_an_error(
+    devices: str, here: Here, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("quick.toml").write_text(SWEEP.replace("devices = [1, 2]", devices))
+    assert run(["plan", "--sweep", "quick.toml"]) == 2
+    assert "2 sequences over 3 replicas" in capsys.readouterr().err
+    assert here.asked == []
+
+
 def test_whatever_goes_wrong_with_a_question_the_others_are_answered(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     def planned(question: dict[str, Any]) -> dict[str, Any]:
         if question["devices"] == 2:
@@ -393,5 +419,5 @@ def test_the_best_of_an_answer_may_have_other_layers_of_stages() -> None:
     ):
         found = best({"plan": {"plans": listed, "uneven": uneven}})
         assert (None if found is None else found["seconds"]) == seconds
-    row = {"failure": None, "plan": {"plans": [], "uneven": [shared]}}
+    row = {"failure": None, "cannot": None, "plan": {"plans": [], "uneven": [shared]}}
     assert answer_text(row) == "pp(2), b = 1, m = 2, stages 3,2, recompute full:1,0"
