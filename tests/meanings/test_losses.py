@@ -185,7 +185,7 @@ class _Given(Problem):
 
     batch: Batch
 
-    def of_sequence(self, what: str, _: Any, along: list[str], sample: tuple[int, ...], sequence: int | None, __: int) -> Fraction:
+    def of_sequence(self, what: str, along: list[str], sample: tuple[int, ...], sequence: int | None, _: int) -> Fraction:
         at, own = dict(zip(along, sample, strict=False)), [t for t in self.batch.tokens if (t.dp, t.batch) == (sample[0], sample[-1])]
         if sequence is None:
             return Fraction(len({t.sequence for t in own}))

@@ -42,11 +42,13 @@ from placeproof.semantics.judge.verdict import judge, judge_tensors
 from placeproof.semantics.linked import link, read_linked, render_linked
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Setup
+from placeproof.semantics.meaning.run import Run
 from placeproof.semantics.resolve import resolve
 from placeproof.strategies import parse_strategy
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 process = importlib.import_module("placeproof.measure.replay.process")
+reference = importlib.import_module("placeproof.measure.replay.reference")
 
 HERE = Path(__file__).parents[1]
 SCHEMA = json.loads((HERE.parent / "docs" / "reference" / "prove.schema.json").read_text(encoding="utf-8"))
@@ -268,6 +270,30 @@ def test_buffers_of_each_micro_batch_come_out_bit_for_bit(what: str) -> None:
     one = replayed(anything(read(text), Setup(degrees={"dp": 2}, microbatches=3)))
     assert_reproduced(one)
     assert one.compared >= 16
+
+
+CONTRACTS = {
+    "several losses": "reference(loss=mean_over(tokens) + mean_over(sequences, loss=z) + mean_over(micro_batches, of=prompts, loss=kl))\n"
+    "for i in microbatches:\n    G += backward(parameters, i) + backward(parameters, i, sum=sequences, loss=z)\n",
+    "weights, and a constant": "reference(loss=mean_over(weights) + mean_over(8, of=samples, loss=z))\n"
+    "for i in microbatches:\n    G += backward(parameters, i, mean=weights) + backward(parameters, i, sum=samples, loss=z)\n",
+    "layer by layer": "reference(loss=mean_over(samples) + 0.5 * mean_over(prompts, of=sequences, loss=z))\n"
+    "for i in microbatches:\n    x, kept = forward(parameters, data(i))\n"
+    "    G += backward_weight(parameters, kept, loss(x, sum=weights) + loss(x, loss=z))\n",
+}
+
+
+@pytest.mark.parametrize("what", CONTRACTS)
+def test_loss_contracts_come_out_bit_for_bit(what: str) -> None:
+    """Autograd finds the gradient of what the losses of units make, each of those of its tokens; float64 holds few of these numbers."""
+    text = f"mesh(dp, cp)\n{CONTRACTS[what]}parameters, optimizer = update(parameters, optimizer, G)\n"
+    setup = Setup(degrees={"dp": 2, "cp": 2}, microbatches=2)
+    assert_reproduced(replayed(anything(read(text), setup)))
+    both = Run(resolve(read(text)), setup)
+    both.step(0)
+    found = {e: row[0] for name, e, row in reference.Reference(both.truth.world, 2).run(1) if name == "gradients"}
+    for element, exact in zip(both.truth.columns.elements, both.truth.gradient, strict=True):
+        assert float(found[element]) == pytest.approx(float(exact), rel=1e-9, abs=1e-9)
 
 
 ROOTS = {

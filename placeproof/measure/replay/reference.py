@@ -18,8 +18,7 @@ from torch import Tensor
 
 from placeproof.programs.ir import Term
 from placeproof.programs.losses import MICRO_BATCHES, UNITS, target_of
-from placeproof.semantics.meaning.layout import CHANNELS, Element
-from placeproof.semantics.meaning.setup import SEQUENCES
+from placeproof.semantics.meaning.layout import CHANNELS, SEQUENCES, Element
 from placeproof.semantics.meaning.world import World
 
 
@@ -127,10 +126,10 @@ class Reference:
         shared = [f for f in factors if not self.layout.axis_of(f).splits.tokens]
 
         def drawn(what: str, q: int | None) -> float:
-            return float(self.problem.of_sequence(what, [0, 1], shared, key, q, step))
+            return float(self.problem.of_sequence(what, shared, key, q, step))
 
         def tokens(q: int) -> list[tuple[float, Tensor]]:
-            counts = [float(self.problem.of_sequence("tokens", [1], list(factors), s, q, step)) for s in parts]
+            counts = [float(self.problem.of_sequence("tokens", list(factors), s, q, step)) for s in parts]
             if self.layout.network:
                 losses = [self._of_network(theta, s, step, 1.0, term.loss, q) for s in parts]
             else:

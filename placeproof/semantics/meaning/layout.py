@@ -27,6 +27,8 @@ TensorId: TypeAlias = tuple[int, str, int] | tuple[int, str, int, str, int, int]
 #: The block that tied weights are said to be in: none.
 TIED = -1
 CHANNELS = 2
+#: The most sequences that a micro-batch has, where their number matters.
+SEQUENCES = 3
 
 
 def _column(element: Element) -> int:

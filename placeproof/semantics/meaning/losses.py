@@ -17,9 +17,9 @@ import numpy as np
 from placeproof.core.remembered import remembered
 from placeproof.programs.ir import Term
 from placeproof.programs.losses import MICRO_BATCHES
+from placeproof.semantics.meaning.layout import SEQUENCES
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.recorded import plain
-from placeproof.semantics.meaning.setup import SEQUENCES
 
 if TYPE_CHECKING:
     from placeproof.semantics.meaning.world import World
@@ -49,7 +49,7 @@ class Sequences:
     def _dims(self) -> tuple[int, ...]:
         return self.world.dims(self.parted)
 
-    def _drawn(self, what: str, choices: list[int], *, own: bool = False, several: bool = True) -> Array:
+    def _drawn(self, what: str, *, own: bool = False, several: bool = True) -> Array:
         """Whole numbers of sequences (or of micro-batches): ``own``, others on each device that has a part of a sequence."""
         world, problem = self.world, self.world.problem
         along = [f for f in world.layout.sample_factors if own or f not in self.parted]
@@ -57,26 +57,25 @@ class Sequences:
         values: Array = np.empty(shape, dtype=object)
         for *at, batch, q in np.ndindex(*shape):
             sample = (*(at[world.dim[f]] for f in along), batch)
-            values[(*at, batch, q)] = problem.of_sequence(what, choices, along, sample, q if several else None, self.step)
+            values[(*at, batch, q)] = problem.of_sequence(what, along, sample, q if several else None, self.step)
         return values
 
     @cached_property
     def there(self) -> Array:
         """Which sequences there are."""
-        return self._whole("number of sequences", [1, 2, 3], several=False) > np.arange(SEQUENCES)
+        return self._whole("number of sequences", several=False) > np.arange(SEQUENCES)
 
     @cached_property
     def tokens(self) -> Array:
         """How many tokens of each sequence count, on each device."""
-        choices = [1, 2] if self.world.problem.small else [1, 2, 3]
-        return np.where(self.there, self._numbers(self._drawn("tokens", choices, own=True)), self.world.field.of(0))
+        return np.where(self.there, self._numbers(self._drawn("tokens", own=True)), self.world.field.of(0))
 
     @remembered
     def members(self, unit: str) -> Array:
         """Which sequences are of one unit with which: ``[..., sequence, sequence]``."""
         number = np.broadcast_to(np.arange(SEQUENCES), self.there.shape)
         if unit != "sequences":
-            begins = self._whole(f"begins another {'prompt' if unit == 'prompts' else 'sample'}", [0, 1])
+            begins = self._whole(f"begins another {'prompt' if unit == 'prompts' else 'sample'}")
             begins[..., 0] = 0
             number = np.cumsum(begins, axis=-1)
         alike = number[..., :, None] == number[..., None, :]
@@ -85,13 +84,13 @@ class Sequences:
     @cached_property
     def weights(self) -> Array:
         """The weight of each sequence's sample."""
-        drawn = self._numbers(self._drawn("weight of the sample", [1, 2, 3]))
+        drawn = self._numbers(self._drawn("weight of the sample"))
         first = self.members("weights").argmax(axis=-1)  # the sample's first sequence
         return np.take_along_axis(drawn, first, -1)
 
-    def _whole(self, what: str, choices: list[int], *, several: bool = True) -> Array:
+    def _whole(self, what: str, *, several: bool = True) -> Array:
         """What shapes depend on, which is drawn but not computed with."""
-        drawn = self._drawn(what, choices, several=several)
+        drawn = self._drawn(what, several=several)
         return np.array([int(plain(v)) for v in drawn.reshape(-1)], dtype=np.int64).reshape(drawn.shape)
 
     def _numbers(self, values: Array) -> Array:

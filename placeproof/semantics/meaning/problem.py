@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from placeproof.semantics.meaning.layout import CHANNELS, Coordinates, Element, Layout, in_words
+from placeproof.semantics.meaning.layout import CHANNELS, SEQUENCES, Coordinates, Element, Layout, in_words
 from placeproof.semantics.meaning.recorded import Recorded
-from placeproof.semantics.meaning.setup import SEQUENCES
 
 Number: TypeAlias = Any
 Sample: TypeAlias = tuple[int, ...]
@@ -76,10 +75,11 @@ class Problem:
         words, choices = self._of(sample, step), [0, 1] if self.small else [-1, 1, 2]
         return {(t, i): self._drawn(choices, f"{what}[{t}, {i}] of {words}") for t in tokens for i in range(CHANNELS)}
 
-    def of_sequence(self, what: str, choices: list[int], along: list[str], sample: Sample, sequence: int | None, step: int) -> Number:
+    def of_sequence(self, what: str, along: list[str], sample: Sample, sequence: int | None, step: int) -> Number:
         """A number of one sequence of a micro-batch (None: of all of them). ``along``: the factors whose coordinates tell them apart."""
         at = [f"{f} = {n}" for f, n in zip(along, sample, strict=False)]
         which = [] if sequence is None else [f"sequence {sequence}"]
+        choices = [0, 1] if what.startswith("begins") else [1, 2] if what == "tokens" and self.small else [1, 2, 3]
         return self._drawn(choices, f"{what} of {', '.join([*which, *at, f'micro-batch {sample[-1]}', f'step {step + 1}'])}")
 
     def tokens(self, sample: Sample, step: int) -> Number:

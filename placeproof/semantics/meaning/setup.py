@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from placeproof.semantics.meaning.layout import Element
 
 
-#: The most sequences that a micro-batch has, where their number matters.
-SEQUENCES = 3
-
-
 class NoMeaningError(Exception):
     """A program does something that has no meaning here."""
 

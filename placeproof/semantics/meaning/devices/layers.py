@@ -12,9 +12,10 @@ import numpy as np
 
 from placeproof.semantics.meaning.devices.mesh import Mesh, owned, size
 from placeproof.semantics.meaning.devices.network import Weights
+from placeproof.semantics.meaning.layout import SEQUENCES
 from placeproof.semantics.meaning.losses import sequences, weighted
 from placeproof.semantics.meaning.numbers import Array, Field
-from placeproof.semantics.meaning.setup import SEQUENCES, NoMeaningError
+from placeproof.semantics.meaning.setup import NoMeaningError
 from placeproof.semantics.meaning.values import MisfitError, Part, Saved, Stream, expect
 from placeproof.semantics.meaning.world import World
 
