@@ -65,17 +65,19 @@ def types() -> str:
 
 def schedule_proofs() -> str:
     """Of each closed form what is proved of it."""
-    return table(["schedule", "form of", "theorem", "says it", "what it leaves out, or which points"], _proofs())
+    rows = [(code(n), what, f"[{theorem}](theorems/{theorem}.md)", which, plain(limits)) for n, what, theorem, which, limits in proofs()]
+    return table(["schedule", "form of", "theorem", "says it", "what it leaves out, or which points"], rows)
 
 
-def _proofs() -> Iterator[tuple[str, ...]]:
+def proofs() -> Iterator[tuple[str, ...]]:
+    """What is proved of each closed form: its schedule, of what it is, the theorem, for which sizes, and what that leaves out."""
     for name in schedules():
         for form in load_schedule(name).closed:
             listed = [(text, "for all devices and micro-batches") for text in form.proved]
             listed += [(text, "at finitely many points") for text in form.computed]
             for text, which in listed:
                 theorem, _, limits = text.partition(": ")
-                yield code(name), form.what, f"[{theorem}](theorems/{theorem}.md)", which, plain(limits)
+                yield name, form.what, theorem, which, limits
 
 
 def cluster_figures() -> str:

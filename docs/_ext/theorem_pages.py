@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import sympy
+from model_pages import proofs
 from pipe_tables import block, code, plain, table
 from sphinx.application import Sphinx
 
@@ -14,6 +15,9 @@ from placeproof.theory.suite.load import load
 from placeproof.theory.theorem import Theorem
 
 _FOLDER = Path(__file__).parent.parent / "reference" / "theorems"
+#: Hundreds of pages in the navigation would stand on each of them; the index links to them.
+_ORPHAN = "---\norphan: true\n---\n"
+_OTHERS = "others.md"
 _WORDS = {"proved": "proved", "refuted": "refuted, as expected", "open": "open"}
 _EVIDENCE = {
     "certificate": "a certificate that needs no solver",
@@ -29,12 +33,17 @@ _EVIDENCE = {
 def write_pages(app: Sphinx) -> None:
     """Write a page for each theorem and the index; what is unchanged is left alone, and pages of theorems that are gone go too.
 
-    With ``-D theorem_statements=16`` every 16th page alone says what its theorem states: the product is asked for all its forms there.
+    With ``-D theorem_statements=16`` every 16th page alone says what its theorem states: the product is asked for all its forms there. Of
+    the other theorems, those that no page links to share a page, as each takes long to lay out.
     """
     loaded, apart = load(), int(app.config.theorem_statements)
     _FOLDER.mkdir(exist_ok=True)
-    pages = {f"{t.id}.md": _page(t, [] if n % apart else _body(described(t))) for n, t in enumerate(loaded.theorems)}
-    pages["index.md"] = _index(loaded.topics, [(t.topic, t.id, t.expect.word, t.says) for t in loaded.theorems])
+    stated, linked = loaded.theorems[::apart], {theorem for _, _, theorem, *_ in proofs()}
+    pages = {f"{t.id}.md": _page(t, _body(described(t)) if t in stated else []) for t in loaded.theorems if t in stated or t.id in linked}
+    others = [t for t in loaded.theorems if f"{t.id}.md" not in pages]
+    if others:
+        pages[_OTHERS] = "\n".join([_ORPHAN, "# Others\n", *(_begin(t, "##") for t in others)])
+    pages["index.md"] = _index(loaded.topics, [(t, f"{t.id}.md" if f"{t.id}.md" in pages else _OTHERS) for t in loaded.theorems])
     for old in _FOLDER.glob("*.md"):
         if old.name not in pages:
             old.unlink()
@@ -44,20 +53,22 @@ def write_pages(app: Sphinx) -> None:
             path.write_text(text, encoding="utf-8")
 
 
-def _index(topics: dict[str, str], rows: list[tuple[str, str, str, str]]) -> str:
+def _index(topics: dict[str, str], pages: list[tuple[Theorem, str]]) -> str:
     parts = ["# Theorems\n", "What placeproof checks of itself and of the field, by topic. `placeproof check` checks it all.\n"]
     for topic, title in topics.items():
-        own = [r for r in rows if r[0] == topic]
-        parts += [f"## {title}\n", table(["theorem", "", "says"], [(f"[{r[1]}]({r[1]}.md)", _WORDS[r[2]], plain(r[3])) for r in own])]
+        own = [(f"[{t.id}]({page})", _WORDS[t.expect.word], plain(t.says)) for t, page in pages if t.topic == topic]
+        parts += [f"## {title}\n", table(["theorem", "", "says"], own)]
     return "\n".join(parts)
 
 
 def _page(theorem: Theorem, body: list[str]) -> str:
-    # Hundreds of pages in the navigation would stand on each of them; the index links to them.
-    parts = ["---\norphan: true\n---\n", f"# {theorem.id}\n", f"{plain(theorem.says)}\n"]
-    if theorem.remarks:
-        parts.append(f"{plain(theorem.remarks)}\n")
-    return "\n".join([*parts, *body, f"`placeproof check {theorem.id}` checks it again.\n"])
+    return "\n".join([_ORPHAN, _begin(theorem, "#"), *body, f"`placeproof check {theorem.id}` checks it again.\n"])
+
+
+def _begin(theorem: Theorem, level: str) -> str:
+    """Its name as a heading, and what it says."""
+    remarks = [f"{plain(theorem.remarks)}\n"] if theorem.remarks else []
+    return "\n".join([f"{level} {theorem.id}\n", f"{plain(theorem.says)}\n", *remarks])
 
 
 def _body(found: Described) -> list[str]:
