@@ -6,6 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from samples import NIGHTLY
 
 from placeproof.core.diagnostics import InputError
 from placeproof.cost.model.derivation import ModelDerivation, derive_linked, derive_model
@@ -109,9 +110,10 @@ def test_a_device_of_tensor_parallelism_has_parts() -> None:
     assert over_tp - before == L * S * R * len(LINEAR)  # z, or its gradient, of each adapter: an all-reduce on 2 devices sends all of it
 
 
+#: By day those that differ most in blocks: each of the targets, with and without tensor parallelism.
 PROVED = (
-    "fsdp * lora", "ddp * lora(rank=8, targets=qv)", "fsdp * tp * sp * lora", "zero1 * tp * pp * lora(targets=attention)", "cp * tp * lora",
-    "fsdp * clip * lora",
+    "ddp * lora(rank=8, targets=qv)", "fsdp * tp * sp * lora", "zero1 * tp * pp * lora(targets=attention)", "cp * tp * lora",
+    *(("fsdp * lora", "fsdp * clip * lora") if NIGHTLY else ()),
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from samples import parts, sample
+from samples import NIGHTLY, parts, sample
 
 from placeproof.blocks import BLOCKS
 from placeproof.cli.main import run
@@ -267,12 +267,12 @@ def test_every_query_can_be_asked_again(solver: str, tmp_path: Path, capsys: pyt
 
 def test_a_second_opinion_on_the_whole_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
     """Obligations are confirmed by the second solver, or listed as silent; none is denied. Of every composition in a nightly run, else of
-    some with each strategy and option."""
+    every third of those that have each strategy and option between them: theorems ask it of each strategy, too."""
     pytest.importorskip("cvc5")
     from compositions import compositions
 
     asked: set[str] = set()
-    for subject in [*sample(compositions(), parts), *BLOCKS]:
+    for subject in [*sample(compositions(), parts)[:: 1 if NIGHTLY else 3], *BLOCKS]:
         found = data(capsys, subject, "--second-opinion", "cvc5")
         for opinion in found["second_opinion"]:
             assert opinion["answer"] in ("unsat", "silent"), (subject, opinion)

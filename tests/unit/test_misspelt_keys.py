@@ -146,10 +146,10 @@ def test_a_misspelt_key_is_named(kind: str, path: Path) -> None:
 
 
 VALUES = ["[]", "{}", "true", "-1", "1.5", "nan", "1e400", '""', '"x"', "[1]", "{ a = 1 }", "1979-05-27"]
-#: Each value in each file at night, else each in a third of the files.
+#: Each value in each file at night, else each in a third of the files; of the longest one, which is ours, a quarter of these.
 GIVEN = [(*each, value) for each in FILES if each[0] != "questions" for value in VALUES]
 if not NIGHTLY:
-    GIVEN = [each for n, each in enumerate(GIVEN) if (n + n // len(VALUES)) % 3 == 0]
+    GIVEN = [each for n, each in enumerate(GIVEN) if (n + n // len(VALUES)) % 3 == 0 and (each[0] != "types" or n % 4 == 0)]
 
 
 @pytest.mark.parametrize(("kind", "path", "value"), GIVEN, ids=lambda part: part.stem if isinstance(part, Path) else part)
