@@ -433,7 +433,8 @@ class _Costs:
 
 def _members(stage: Stage) -> tuple[object, ...]:
     """What a stage has, whatever its number."""
-    return stage.first, stage.last, stage.several, stage.replays, *((id(part), times) for part, times in stage.held)
+    every = (stage.held, *(members for replay in stage.replays for members in (replay.members, replay.freed)))
+    return stage.first, stage.last, stage.several, *(tuple((id(part), times) for part, times in members) for members in every)
 
 
 def cost_of(d: ModelDerivation, stage: Stage) -> StageCost:
