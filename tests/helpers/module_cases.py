@@ -106,7 +106,7 @@ def _sizes(draw: Random, model: str, wrap: str) -> dict[str, Any]:
     if model in ("llama", "gpt2", "mixtral"):
         heads = draw.choice([2, 4])
         unit = 8 if model == "mixtral" else 2  # its experts ask for that in half precision
-        hidden = heads * unit * (draw.choice([16, 24] if large else [3, 5]) * 2 // unit)
+        hidden = heads * (unit if model == "mixtral" and not large else 2 * draw.choice([16, 24] if large else [3, 5]))
         return {
             "layers": draw.randint(1, 4),
             "hidden": hidden,
@@ -374,6 +374,7 @@ def measured(case: Case, rank: int) -> dict[str, Any]:
     """What one rank exchanged in a step that later ones repeat, and held: calls by kind, ranks and bytes; bytes by state."""
     built = build(case)
     module = wrap(case, built)
+    every = list(module.parameters())  # between steps FSDP has views in the place of some that are frozen
     update = optimizer(case, module)
     for _ in range(WARM):
         step(case, built, module, rank)
@@ -384,7 +385,6 @@ def measured(case: Case, rank: int) -> dict[str, Any]:
         gradients = [p.grad for p in module.parameters() if p.grad is not None]
         memory = {"gradients": _stored(gradients), "gradients_held": _held(gradients)}
         update.step()
-    every = list(module.parameters())
     inner = getattr(update, "optim", update)
     kept = [t for entry in inner.state.values() for t in entry.values() if hasattr(t, "untyped_storage")]
     memory |= {"parameters": _stored(every), "parameters_held": _held(every), "optimizer": _stored(kept)}

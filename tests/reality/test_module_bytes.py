@@ -140,6 +140,24 @@ def test_what_is_not_known_is_refused(
         told((expression, name, options), of(*weights))
 
 
+def test_buckets_in_the_order_of_registration_need_to_know_it() -> None:
+    shapes = replace(of(PLAIN, IDLE), registered=None)
+    asked = {"find_unused": "true", "bucket_cap_mb": "0.00003"}
+    with pytest.raises(InputError, match="in which order x registers its parameters is not known"):
+        told(("ddp(2)", "ddp", asked), shapes)
+    assert told(("ddp(2)", "ddp", {"find_unused": "true"}), shapes)  # in one bucket
+
+
+def test_a_factored_optimizer_of_whole_tensors_is_explained() -> None:
+    from placeproof.cost.exact.bytes import exact_bytes
+    from placeproof.profiles.profile import profile
+    from placeproof.strategies import parse_strategy
+
+    one = profile("torch-2.13").find("zero_redundancy")
+    found = exact_bytes(parse_strategy("zero1(2)"), (one,), of(PLAIN), {"dp": 2}, options={"optimizer": "adafactor"})
+    assert found.predicted.memory["optimizer"] == (4 + 4) * 4 + 4
+
+
 def test_a_model_without_gradients_is_refused() -> None:
     with pytest.raises(InputError, match="no parameter of x gets a gradient"):
         told(("fsdp(2)", "fsdp2", {}), changed(of(FROZEN), trained=False))

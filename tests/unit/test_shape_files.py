@@ -56,6 +56,20 @@ def test_what_a_step_does_with_parameters_is_read() -> None:
     assert not shapes.plain
 
 
+def test_an_order_of_registration_is_that_of_the_file_or_another_or_unknown() -> None:
+    names = ["a", "b", "units.0.low", "units.0.spare"]
+    assert [w.name for w in read(TEXT).by_registration] == names
+    said = read(TEXT.replace("used =", 'registered = ["b", "units.0", "a"]\nused ='))
+    assert [w.name for w in said.by_registration] == [names[1], names[2], names[3], names[0]]
+    assert read(render_shapes(said)) == said
+    unknown = read(TEXT.replace("used =", 'registered = "unknown"\nused ='))
+    assert read(render_shapes(unknown)) == unknown
+    with pytest.raises(InputError, match="in which order adapted registers its parameters is not known"):
+        _ = unknown.by_registration
+    with pytest.raises(InputError, match=r"wrong are units\.0\.low, units\.0\.spare"):
+        read(TEXT.replace("used =", 'registered = ["b", "a"]\nused ='))
+
+
 def test_it_is_written_as_it_is_read() -> None:
     shapes = read(TEXT)
     assert read(render_shapes(shapes)) == shapes

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from placeproof.core.diagnostics import Problems
 from placeproof.core.exchange import Exchange
 from placeproof.core.strategy import NEUTRAL
+from placeproof.cost.exact.optimizers import OPTIMIZERS
 from placeproof.cost.exact.options import Value
 from placeproof.profiles.profile import Implementation, Profile, names
 from placeproof.profiles.profile import profile as read_profile
@@ -152,7 +153,8 @@ def explained(
     def predicted(now: tuple[Implementation, ...]) -> Predicted:
         return predict(strategy, now, shapes, mesh, rank=rank, options=options)
 
-    now = tuple(_ideal(i) for i in implementations)
+    factored = OPTIMIZERS[str((options or {}).get("optimizer") or "adamw")].factored
+    now = tuple(_ideal(i, whole=factored) for i in implementations)
     if implementations and implementations[0].system:
         together = tuple(i.name for i in now)  # what a system is measured with says nothing of the ideal
         now = tuple(replace(i, beside=together) for i in now)
@@ -170,15 +172,16 @@ def explained(
     return ideal, tuple(changes), predicted(implementations)
 
 
-def _ideal(implementation: Implementation) -> Implementation:
-    """An implementation without what it makes otherwise. What it sets without a difference of that name stays."""
+def _ideal(implementation: Implementation, *, whole: bool = False) -> Implementation:
+    """An implementation without what it makes otherwise. What it sets without a difference of that name stays, and so do tensors that are
+    dealt out whole where the optimizer wants them ``whole``."""
     sets = {key: value for key, value in implementation.sets.items() if key not in implementation.differences}
     reads = dict.fromkeys(implementation.reads, 1)
     plan = _PLANS.get(implementation.plan, implementation.plan)
     return replace(
         implementation,
         sets=sets,
-        cut="elements",
+        cut="weights" if whole and implementation.cut == "weights" else "elements",
         parameters="unit",
         gradients="unit",
         plan=plan,
