@@ -140,6 +140,14 @@ def test_what_is_not_known_is_refused(
         told((expression, name, options), of(*weights))
 
 
+def test_when_a_flat_unit_without_backward_is_gathered_is_not_known() -> None:
+    shapes = of(FROZEN, backward=False)
+    with pytest.raises(InputError, match="whose output requires no gradient, was not measured"):
+        told(("fsdp(2)", "fsdp1", {}), shapes)
+    assert told(("fsdp(2)", "fsdp1", {}), of(FROZEN))
+    assert told(("ddp(2)", "fsdp1_no_shard", {}), shapes)
+
+
 def test_buckets_in_the_order_of_registration_need_to_know_it() -> None:
     shapes = replace(of(PLAIN, IDLE), registered=None)
     asked = {"find_unused": "true", "bucket_cap_mb": "0.00003"}

@@ -55,6 +55,11 @@ def _check_unit(setting: Setting, unit: Unit, problems: Problems) -> None:
         does = "flatten" if cut == "flat" else "reduce"
         message = f"unit `{unit.name}` has parameters of {' and '.join(sorted(kinds))}, which PyTorch refuses to {does}"
         problems.add("PP202", message, help="list those of another type as a unit of their own")
+    if cut == "flat" and setting.cut_axes and unit.weights and not unit.backward:
+        message = f"when `{name}` gathers `{unit.name}`, whose output requires no gradient, was not measured"
+        problems.add(
+            "PP101", message, help="`fully_shard` is known, `--with fsdp2`; or leave out `backward = false` if backward comes there"
+        )
     if cut == "flat" and options.get("use_orig_params") and any(w.idle for w in unit.weights):
         message = f"what `{name}` leaves as gradients of parameters of `{unit.name}` that are not used was not measured"
         problems.add("PP101", message, help="`--option use_orig_params=false`")
