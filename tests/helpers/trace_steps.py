@@ -484,6 +484,67 @@ STEPS = {
         """,
         "the gradient of `weight` is sparse",
     ),
+    "a norm that is looked at for overflow": (
+        """
+        net, (x, y) = DDP(model()), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x), y).backward()
+        norm = torch.linalg.vector_norm(torch.stack([p.grad.norm() for p in net.parameters()]))
+        wrong = norm.isnan().logical_or(norm.isinf())
+        norm.masked_fill_(wrong, -1.0)
+        norm = torch.where((~torch.isfinite(norm) | (norm < 0)).any(), torch.full_like(norm, float("inf")), norm)
+        for p in net.parameters():
+            p.grad.mul_((1.0 / (norm + 1e-6)).clamp(max=1.0))
+        optimizer.step()
+        """,
+        "proved",
+    ),
+    "gradients that are left out where they are large": (
+        """
+        net, (x, y) = DDP(model()), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x), y).backward()
+        norm = torch.linalg.vector_norm(torch.stack([p.grad.norm() for p in net.parameters()]))
+        for p in net.parameters():
+            p.grad.masked_fill_(p.grad > 1, 0.0)
+        optimizer.step()
+        """,
+        "`masked_fill_`",
+    ),
+    "a norm that comes back as a number": (
+        """
+        net, (x, y) = DDP(model()), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x), y).backward()
+        norm = torch.linalg.vector_norm(torch.stack([p.grad.norm() for p in net.parameters()]))
+        for p in net.parameters():
+            p.grad.mul_(0.7310585 / (norm.item() + 1e-6))
+        optimizer.step()
+        """,
+        "by a number that may be made of a norm",
+    ),
+    "parts that are updated, with a norm over all ranks of what each has": (
+        """
+        net, (x, y) = model(), data()
+        flat = torch.cat([p.data.view(-1) for p in net.parameters()])
+        at, size = 0, flat.numel() // dist.get_world_size()
+        for p in net.parameters():
+            p.data = flat[at : at + p.numel()].view_as(p)
+            at += p.numel()
+        mine = nn.Parameter(flat.chunk(dist.get_world_size())[dist.get_rank()])
+        optimizer = torch.optim.SGD([mine], lr=0.1)
+        mse(net(x), y).backward()
+        average(net)
+        gradients = torch.cat([p.grad.view(-1) for p in net.parameters()])
+        mine.grad = gradients.chunk(dist.get_world_size())[dist.get_rank()].clone()
+        square = mine.grad.norm().square()
+        dist.all_reduce(square)
+        mine.grad.mul_((1.0 / (square.sqrt() + 1e-6)).clamp(max=1.0))
+        optimizer.step()
+        dist.all_gather_into_tensor(flat, mine.data)
+        """,
+        "of which elements each is the norm is not followed",
+    ),
     "a mean with weights of classes": (
         """
         net, (x, _) = DDP(model()), data()

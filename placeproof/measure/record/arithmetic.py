@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from placeproof.measure.record.comparing import Comparing
 from placeproof.measure.record.loss import rational
 from placeproof.measure.record.nodes import NOTHING, ZERO, Node, Nodes
 from placeproof.measure.record.runs import mapped
@@ -17,19 +18,23 @@ from placeproof.measure.record.shadow import Shadows
 
 #: Operations that make zeros.
 _ZEROS = frozenset(("zeros", "zeros_like", "new_zeros", "zero"))
+#: Up to which a numerator or a denominator is no accident.
+_SIMPLE = 1 << 10
 _NORMS = frozenset(("linalg_vector_norm", "norm"))
 
 
 @dataclass(slots=True)
 class Arithmetic:
     """Follows one operation at a time. ``updated``: called with a parameter's number and the term that is added to it. ``counts``: what
-    a gradient is usually divided by: numbers of ranks and of micro-batches."""
+    a gradient is usually divided by: numbers of ranks and of micro-batches. ``left``: a norm left PyTorch as a number, which may be in any
+    number that comes back."""
 
     nodes: Nodes
     shadows: Shadows
     updated: Callable[[int, int], None]
     line: int = 0
     counts: set[int] = field(default_factory=set)
+    left: bool = False
 
     def follow(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> bool:
         """Give the result its terms; False for an operation that is not arithmetic as it is meant here."""
@@ -52,8 +57,10 @@ class Arithmetic:
             self._all(out, args[0], lambda terms: self._norm(terms, order))
         elif name == "sum":
             self._all(out, args[0], self._sum)
+        elif name.startswith("new_") or name.endswith("_like"):
+            self.shadows.write(out, NOTHING)  # of the first tensor its form alone
         else:
-            return False
+            return Comparing(self.nodes, self.shadows).follow(name, args, out)
         return True
 
     def _each(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> bool:
@@ -93,6 +100,8 @@ class Arithmetic:
     def _by(self, number: int, factor: Fraction | None, name: str) -> int:
         if factor is None or factor == 0:
             return self._lost(number, f"`{name}` by a number that is no simple fraction")
+        if self.left and max(abs(factor.numerator), factor.denominator) > _SIMPLE:
+            return self._lost(number, f"`{name}` by a number that may be made of a norm, which was read before (`.item()`)")
         return self._times(number, factor if name == "mul" else 1 / factor)
 
     def _times(self, number: int, factor: Fraction) -> int:
@@ -108,6 +117,9 @@ class Arithmetic:
             return self._lost(max(a, b), "a product with something else")
         if ZERO in (a, b):
             return ZERO
+        for one, other in ((a, b), (b, a)):
+            if self.nodes[one].kind == "true":
+                return other
         if a == b and not self.nodes.is_parameter(a):
             return self.nodes.power(a, Fraction(2), self.line)
         for g, c in ((a, b), (b, a)):

@@ -201,6 +201,7 @@ class Follower:
             raise OverError
         with _disable_current_modes():
             self.shadows.forget()
+        self.arithmetic.left = False
         self.recording.events = [e for e in self.recording.events if e.phase == "setup"]
         self.recording.turns, self.recording.statistics = [], []
         self.recording.inputs, self._next_given = {0: tuple(self._next_given)}, []
@@ -268,6 +269,8 @@ class Follower:
         if self.phase == "setup":
             self._written(func, args, "setup")
             return
+        if name == "_local_scalar_dense":
+            self.arithmetic.left |= any(self.nodes.is_norm(n) or self.nodes[n].kind == "clip" for n in self.shadows.terms(args[0]))
         if func.is_view or name in ("detach", "_unsafe_view", "_reshape_alias", "resize", "resize_", "_local_scalar_dense"):
             return
         self.arithmetic.line, self.arithmetic.counts = self.line(), {self.recording.world, len(self.recording.turns)}
@@ -315,7 +318,7 @@ class Follower:
 
     def _exchange(self, done: Exchanged) -> None:
         terms = {n for t in done.reads for n in self.shadows.terms(t) if n > ZERO}
-        states = frozenset[int]().union(*(self.nodes.states(n) for n in terms))
+        states = frozenset[int]().union(*(self.nodes.states(n) for n in terms if not self.nodes.is_norm(n)))  # each adds a norm of its own
         line, counted = self.line(), done.writes if done.kind == "scatter" else done.reads
         setup = self.phase == "setup"
         if setup and done.kind in ("broadcast", "scatter"):

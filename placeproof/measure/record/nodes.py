@@ -18,10 +18,10 @@ class Node:
     """One term.
 
     ``kind``: "param" and "updated" (parameter ``index`` before and after its update), "pass" (its gradient, of backward pass ``turn``),
-    "partial" (that of a split parameter, still to be summed over ``axes``),
-    "scale" (by ``factor``), "add", one of :data:`COLLECTIVES`, "square", "sum_squares", "norm", "clip" (a factor from a norm), "clipped"
-    (of a gradient by a factor), "unknown" (``text`` says what was done). ``of``: the terms that it is made of. ``root``: of a
-    broadcast or a reduce, as a rank of the world. ``line``: of the script.
+    "partial" (that of a split parameter, still to be summed over ``axes``), "scale" (by ``factor``), "add", one of :data:`COLLECTIVES`,
+    "square", "sum_squares", "norm", "clip" (a factor from a norm), "clipped" (of a gradient by a factor), "true" (of a comparison;
+    what is false is zero), "unknown" (``text`` says what was done). ``of``: the terms that it is made of. ``root``: of a broadcast or a
+    reduce, as a rank of the world. ``line``: of the script.
     """
 
     kind: str

@@ -182,8 +182,20 @@ def _parts(recordings: Mapping[int, Recording], grid: Grid, split: Mapping[int, 
         else:
             parts[key] = ParameterSet(name="", states=frozenset((index,)), chain=chain, split=split.get(index, ()), final=final)
     refuse_lines(first.script, first.source, list(dict.fromkeys(unread))[:8])
+    _norms_of_parts(first, list(parts.values()))
     _all_updated(recordings)
     return sorted(parts.values(), key=lambda p: (-len(p.split), -len(p.states), min(p.states)))
+
+
+def _norms_of_parts(recording: Recording, parts: Sequence[ParameterSet]) -> None:
+    """A norm is summed over ranks that have whole gradients, of which each updates a part: whether it adds that part alone is not seen."""
+    for part in parts:
+        summed = {axis for _, axes in part.chain.clip.over for axis in axes} if part.chain.clip else set()
+        if part.final.kind == "all_gather" and summed & {*part.final.axes} - {*part.chain.axes("reduce_scatter")}:
+            text = (
+                "squares of gradients that all ranks have whole are summed over ranks: of which elements each is the norm is not followed"
+            )
+            refuse_lines(recording.script, recording.source, [(text, part.chain.clip.line if part.chain.clip else 0)])
 
 
 def _alike(recording: Recording, other: Recording, grid: Grid) -> None:
@@ -226,6 +238,7 @@ def _stays(recording: Recording, index: int) -> bool:
     """Whether a rank makes a gradient of a parameter, and neither updates it nor gets it from another one."""
     own = [e for e in recording.events if index in e.states]
     sent = any(e.kind in ("broadcast", "all_gather", "scatter") and e.phase in ("update", "after") for e in own)
+    sent |= any(recording.nodes.holds(n, "all_gather") for n in recording.final.get(index, ()))  # together with what this rank updates
     return index not in recording.updates and not sent and any(e.kind == "pass" for e in own)
 
 
