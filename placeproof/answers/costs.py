@@ -118,10 +118,12 @@ class ModelFormulas(Answer, ModelDerivation):
         *,
         efficiency: Setting | None = None,
         overlap: Overlap = DEFAULT_OVERLAP,
+        order: Sequence[str] | None = None,
         reserve: Setting | None = None,
     ) -> StepSeconds:
         """How long a step takes on a cluster: a name, or a file, and whether it fits there. ``efficiency``: the share of the peak that
-        computing reaches; ``reserve``: bytes that a device needs for all but tensors, ``"6GB"``.
+        computing reaches; ``order``: axes from neighbouring devices outwards, where they do not lie as usual; ``reserve``: bytes that a
+        device needs for all but tensors, ``"6GB"``.
 
         Raises InputError where a symbol that time depends on is not set, such as ``b``.
         """
@@ -130,7 +132,8 @@ class ModelFormulas(Answer, ModelDerivation):
         where = find(cluster) if isinstance(cluster, str) else cluster
         eta = None if efficiency is None else Fraction(str(efficiency))
         free = None if reserve is None else byte_count(str(reserve))
-        _, step = timed(self, self.numbers, Clock(cluster=where, eta=eta, overlap=overlap, reserve=free))
+        clock = Clock(cluster=where, eta=eta, overlap=overlap, order=None if order is None else tuple(order), reserve=free)
+        _, step = timed(self, self.numbers, clock)
         return answer(StepSeconds, step)
 
 

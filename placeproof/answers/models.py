@@ -47,11 +47,13 @@ class ModelRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """What a step is timed with. ``eta``: the share of the peak, where it was given; ``reserve``: bytes for all but tensors, as well."""
+    """What a step is timed with. ``eta``: the share of the peak, where it was given; ``reserve``: bytes for all but tensors, as well.
+    ``order``: axes from the innermost to the outermost, where they do not lie as usual."""
 
     cluster: Cluster
     eta: Fraction | None = None
     overlap: Overlap = DEFAULT_OVERLAP
+    order: tuple[str, ...] | None = None
     reserve: Fraction | None = None
 
     def values(self, numbers: Numbers, *, fp8: bool) -> dict[str, Fraction]:
@@ -142,5 +144,5 @@ def timed(d: ModelDerivation, numbers: Numbers, clock: Clock | None) -> tuple[Nu
     if clock is None:
         return numbers, None
     values = clock.values(numbers, fp8=d.at.fp8)
-    step = step_time(d, values, clock.cluster, overlap=clock.overlap, reserve=clock.reserve)
+    step = step_time(d, values, clock.cluster, overlap=clock.overlap, order=clock.order, reserve=clock.reserve)
     return replace(numbers, values={**values, "eta": step.price.values["eta"]}, asked=True), step

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _OF_PROGRAM = {"--from", "--world", "--env", "--profile", "--with", "--model", "--recompute", "--stages", "--vocab-padding"}
 _FORMULAS = {"--latex", "--python"}
 _CONFIGURED = {"--set", "--precision", "--from", "--world", "--env"}
-_NUMBERS = {"--set", "--precision", "--cluster", "--efficiency", "--overlap"}
+_NUMBERS = {"--set", "--precision", "--cluster", "--efficiency", "--order", "--overlap"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -301,6 +301,11 @@ class OfModel:
         "The share of the peak that computing reaches: eta. [default: what the cluster says of kernels, else half]",
         metavar="half|peak|NUMBER",
     )
+    order: str | None = option(
+        "--order",
+        "Axes of the mesh on a cluster, from neighbouring devices outwards. [default: tp,cp,ep,dp,pp]",
+        metavar="AXIS,AXIS,...",
+    )
     overlap: str | None = option("--overlap", "Which exchanges hide behind computing. [default: data]", metavar="none|data|all")
     reserve: str | None = option(
         "--reserve", "What a device needs for all but tensors, 6GB. [default: the ranges that are known]", metavar="BYTES"
@@ -352,7 +357,7 @@ class OfModel:
         overlap = DEFAULT_OVERLAP if self.overlap is None else self.overlap
         if overlap not in OVERLAP:
             problems.add("PP104", f"there is no overlap `{overlap}`", help=suggestion(overlap, OVERLAP) or f"one of {', '.join(OVERLAP)}")
-        alone = [name for name in self.given if name in ("--efficiency", "--overlap", "--reserve")]
+        alone = [name for name in self.given if name in ("--efficiency", "--order", "--overlap", "--reserve")]
         if self.cluster is None and alone:
             verb = "speaks" if len(alone) == 1 else "speak"
             problems.add(
@@ -364,9 +369,10 @@ class OfModel:
         reserve = None
         with problems.collecting():
             reserve = None if self.reserve is None else byte_count(self.reserve)
+        order = None if self.order is None else tuple(name.strip() for name in self.order.split(","))
         if self.cluster is not None:
             with problems.collecting():
-                return Clock(cluster=find(self.cluster), eta=eta, overlap=overlap, reserve=reserve)  # type: ignore[arg-type]
+                return Clock(cluster=find(self.cluster), eta=eta, overlap=overlap, order=order, reserve=reserve)  # type: ignore[arg-type]
         return None
 
 

@@ -129,11 +129,9 @@ def asked(o: Options) -> dict[str, Any]:
                 f"a plan needs `{name}`",
                 help="`placeproof plan --model llama3-8b --cluster dgx-h100 --devices 16 --global-batch 128`",
             )
-    for name, value in (("--recompute", o.about.recompute), ("--stages", o.about.stages)):
-        if value is not None:
-            problems.add(
-                "PP104", f"`{name}` is what a plan chooses", help=f"pin it: `--only recompute={value}`" if name == "--recompute" else None
-            )
+    pinned = {"--recompute": f"pin it: `--only recompute={o.about.recompute}`", "--stages": None, "--order": "pin it: `--only order=pp-dp`"}
+    for name in (name for name in pinned if name in o.about.given):
+        problems.add("PP104", f"`{name}` is what a plan chooses", help=pinned[name])
     run, clock = o.about.run(problems), o.about.clock(o.set_ or [], problems)
     tokens, devices = _tokens(o.tokens, problems), _devices(str(o.devices or ""), problems)
     problems.raise_if_any()

@@ -80,7 +80,8 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True)
 class Alike:
-    """Points with the same blocks on the same axes, each once for every word of ``data`` and every flow. ``same``: with other points,
+    """Points with the same blocks on the same axes, each once for every word of ``data``, every order and
+    every flow. ``same``: with other points,
     ``kept`` of which these are; ``parts``: what blocks take."""
 
     axes: tuple[str, ...]
@@ -90,6 +91,12 @@ class Alike:
     points: Points
     parts: Mapping[str, PartAmounts]
     data: tuple[str, ...]
+    orders: tuple[str, ...]
+
+    @property
+    def each(self) -> int:
+        """How often each is there with one flow."""
+        return len(self.data) * len(self.orders)
 
     @property
     def piped(self) -> bool:
@@ -146,7 +153,7 @@ class Bounding:
         """Points of meshes that have several devices along the same axes. ``whole``: whether all of them are looked at."""
         space, batch, own, axes = self.of.space, self.of.task.batch, piece.meshes, axes_of(piece.meshes)
         rows = [(mesh, b) for mesh in own for b in space.b if batch % (mesh.replicas * b) == 0]
-        sps, attentions, data, flows = space.options_of(axes)
+        sps, attentions, data, flows, orders = space.options_of(axes)
         each = space.options // len(sps)
         found.leave_out("batch % (dp * b)", (len(own) * len(space.b) - len(rows)) * each)
         if not rows:
@@ -155,7 +162,7 @@ class Bounding:
         b = np.array([b for _, b in rows], dtype=float)
         m = np.array([batch / (mesh.replicas * b) for mesh, b in rows])
         points = Points(**columns, b=b, m=m, vocabulary=self.of.vocabulary(columns["tp"]))
-        different = prod(map(len, (attentions, space.recompute, space.fp8, data, flows)))
+        different = prod(map(len, (attentions, space.recompute, space.fp8, data, flows, orders)))
         found.leave_out("the same as another point", len(rows) * (each - different))
         if "dp_replicate" in axes:
             sharded = tuple(word for word in data if word not in COPIED)
@@ -167,14 +174,14 @@ class Bounding:
         alike = [Rows(taken(points, own), {}) for own in (np.flatnonzero(~sums), np.flatnonzero(sums)) if len(own)]
         for attention, recompute, fp8, same in product(attentions, space.recompute, space.fp8, alike):
             option = Option(data=data[0], sp=piece.sp, attention=attention, recompute=recompute, fp8=fp8, flow=flows[0])
-            yield from self._of_blocks(axes, option, same, data, flows, found, whole=whole)
+            yield from self._of_blocks(axes, option, same, data, orders, flows, found, whole=whole)
 
     def _of_blocks(
-        self, axes: tuple[str, ...], option: Option, same: Rows, data: tuple[str, ...], flows: tuple[Flow, ...], found: Found, *,
-        whole: bool,
+        self, axes: tuple[str, ...], option: Option, same: Rows, data: tuple[str, ...], orders: tuple[str, ...], flows: tuple[Flow, ...],
+        found: Found, *, whole: bool,
     ) -> Iterator[Opened]:  # fmt: skip
-        """Points of which axes and options but for data parallelism are the same."""
-        each, points = len(data) * len(flows), same.points
+        """Points of which axes and options but for data parallelism and orders are the same."""
+        each, points = len(data) * len(orders) * len(flows), same.points
         try:
             blocks = self.of.blocks_of(option, axes)
         except InputError as error:
@@ -190,13 +197,13 @@ class Bounding:
             return
         points = taken(points, kept)
         parts = blocks.amounts(points, GroupTimes(blocks.task, points))
-        alike = Alike(axes=axes, blocks=blocks, same=same, kept=kept, points=points, parts=parts, data=data)
+        alike = Alike(axes=axes, blocks=blocks, same=same, kept=kept, points=points, parts=parts, data=data, orders=orders)
         for own in together_of(flows, alike=self.of.alike):
             yield from self._of_stages(alike, replace(option, flow=own[0]), own, found, whole=whole)
 
     def _of_stages(self, of: Alike, option: Option, flows: tuple[Flow, ...], found: Found, *, whole: bool) -> Iterator[Opened]:
         """Points of which stages have the same layers, too."""
-        points, each = of.points, len(of.data)
+        points, each = of.points, of.each
         divided = [flow for flow in flows if not of.piped or not np.mod(self.of.layers, points.pp * flow.chunks).all()]
         found.leave_out("layers % (pp * chunks)", len(points) * (len(flows) - len(divided)) * each)
         if not divided:
@@ -227,12 +234,12 @@ class Bounding:
             rows[flow] = rows[flow][(least > over) & (least <= asked.limit)]
             left = least[least > asked.limit]
             finite = np.isfinite(left)
-            found.slower += int(np.count_nonzero(finite)) * len(one.of.data)
-            found.larger += int(np.count_nonzero(~finite)) * len(one.of.data)
+            found.slower += int(np.count_nonzero(finite)) * one.of.each
+            found.larger += int(np.count_nonzero(~finite)) * one.of.each
             found.least = min(found.least, left.min(initial=inf))
         if rows := {flow: own for flow, own in rows.items() if len(own)}:
-            for word in one.of.data:
-                self._of_states(one, replace(one.option, data=word), rows, found)
+            for word, order in product(one.of.data, one.of.orders):
+                self._of_states(one, replace(one.option, data=word, order=order), rows, found)
 
     def _of_states(self, one: Opened, option: Option, rows: Mapping[Flow, Array], found: Found) -> None:
         """These rows with one kind of data parallelism."""
@@ -243,7 +250,7 @@ class Bounding:
         except InputError as error:
             found.leave_out(f"refused: {error.diagnostics[0].message}", sum(map(len, rows.values())))
             return
-        every, sends = of.same.amounts(states)
+        every, sends = of.same.amounts(states, option.order)
         held = [taken(every[kind.number], of.kept) for kind in one.kinds]
         for flow, own in self._bounds(one, states.task, rows, held, sends[of.kept]).items():
             self._of_flow(replace(option, flow=flow), own, of.points, rows[flow], found, piped=of.piped)

@@ -16,7 +16,7 @@ from placeproof.planning.exact import Plan
 from placeproof.planning.formulas import Asked, Log, RecordedTimes
 from placeproof.planning.pool import inside
 from placeproof.planning.search import Outcome, Search
-from placeproof.planning.space import AXES, COPIED, INSIDE, REPLICAS, SHARING, Flow, Mesh, Option, Point, Space, axes_of
+from placeproof.planning.space import AXES, COPIED, INSIDE, ORDERS, REPLICAS, SHARING, Flow, Mesh, Option, Point, Space, axes_of
 from placeproof.planning.tables import Blocks, PartAmounts, Points, StateAmounts
 from placeproof.verify import plan as checker
 
@@ -26,11 +26,11 @@ _FIELDS: Mapping[type[PartAmounts | StateAmounts], Mapping[str, int]] = {
     StateAmounts: {"held": 0, "transient": 0, "updating": 0, "update": 0, "data": 2, "once": 2},
 }
 #: The options that a table depends on.
-_BY = {"blocks": ("sp", "attention", "recompute", "fp8"), "states": ("sp", "fp8", "data", "flow")}
+_BY = {"blocks": ("sp", "attention", "recompute", "fp8"), "states": ("sp", "fp8", "data", "flow", "order")}
 #: Reasons in the order in which they are tried of a box.
 _REASONS = ("batch", "uneven", "order", "refused", "memory", "time", "exact")
 #: In which order a box is taken apart.
-_ORDER = ("mesh", "b", "flow", "recompute", "attention", "sp", "fp8", "data")
+_ORDER = ("mesh", "b", "flow", "recompute", "attention", "sp", "fp8", "data", "order")
 
 
 def written(search: Search, outcome: Outcome, count: int, question: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,10 +86,11 @@ def _options(space: Space, option: Option | None = None, axes: Collection[str] =
     """The options of a grid, by coordinate; or those that are the same as ``option`` on meshes with several devices along some axes."""
     every = {
         "flow": space.flows, "recompute": space.recompute, "attention": space.attention, "sp": space.sp, "fp8": space.fp8,
-        "data": space.data,
+        "data": space.data, "order": space.orders,
     }  # fmt: skip
     if option is not None:
         there = {"flow": "pp" in axes, "attention": "cp" in axes, "sp": "tp" in axes, "data": not {*SHARING}.isdisjoint(axes)}
+        there["order"] = len(space.options_of((*axes,))[-1]) == len(space.orders)
         every |= {name: (getattr(option, name),) for name in every if there.get(name, True)}
     return {name: [shown(value) for value in values] for name, values in every.items()}
 
@@ -109,7 +110,7 @@ class Recorder:
         """What blocks take, by the axes that split them and by what they depend on."""
         space, entries = self.search.space, []
         for axes in dict.fromkeys(inside(axes_of(own)) for own in space.classes()):
-            sps, attentions, _, _ = space.options_of(axes)
+            sps, attentions, *_ = space.options_of(axes)
             same: list[tuple[Any, list[str]]] = []  # recomputations that change nothing beside others
             for sp, attention, fp8, recompute in product(sps, attentions, space.fp8, space.recompute):
                 option = Option(data=space.data[0], sp=sp, attention=attention, recompute=recompute, fp8=fp8, flow=space.flows[0])
@@ -152,10 +153,11 @@ class Recorder:
         alike = self.search.structures.alike
         for own in space.classes(by_stages=not alike):
             axes, stages = axes_of(own), own[0].pp
-            sps, attentions, data, flows = space.options_of(axes)
+            sps, attentions, data, flows, orders = space.options_of(axes)
             sums = (False, True) if "pp" not in axes else (None,)
-            for sp, fp8, word, flow, several in product(sps, space.fp8, data, flows, sums):
-                option = Option(data=word, sp=sp, attention=attentions[0], recompute=space.recompute[0], fp8=fp8, flow=flow)
+            for sp, fp8, word, flow, order, several in product(sps, space.fp8, data, flows, orders, sums):
+                words = {"data": word, "attention": attentions[0], "recompute": space.recompute[0], "order": order}
+                option = Option(sp=sp, fp8=fp8, flow=flow, **words)
                 own_of = _options(space, option, axes)
                 of = {name: own_of[name] for name in _BY["states"]}
                 entry = {"axes": list(axes), "pp": None if alike else stages, "several": several, "of": of}
@@ -171,9 +173,10 @@ class Recorder:
         except InputError as error:
             return {"refused": error.diagnostics[0].message}
         kinds = stage_kinds(states, self.points)
-        held = [states.amounts(kind.number, self.points, self.times) for kind in kinds]
+        times = replace(self.times, order=option.order)
+        held = [states.amounts(kind.number, self.points, times) for kind in kinds]
         own = {name: self._line(value) for i, one in enumerate(held) for name, value in _slots(str(i), one)}
-        send = self._line(message_seconds(states, states.task, self.points, self.times))
+        send = self._line(message_seconds(states, states.task, self.points, times))
         repeated = frozenset(part.name for part in blocks.segments if part.repeats)
         seconds, beyond = self._bounds(option.flow, axes, blocks, kinds, held)
         return {
@@ -221,8 +224,9 @@ class Recorder:
         return ((i, mesh) for i, mesh in every if key[2] is None or getattr(mesh, key[2]) > 1)
 
     def _lines(self, key: Asked, mesh: Mesh) -> Any:
-        (kind, axes, pair), task = key, self.search.task
-        time = task.exchange_time(kind, task.groups(tuple(zip(AXES, _degrees(mesh), strict=True)), axes, pair))
+        (kind, axes, pair, order), task = key, self.search.task
+        degrees = tuple((axis, getattr(mesh, axis)) for axis in ORDERS[order])
+        time = task.exchange_time(kind, task.groups(degrees, axes, pair))
         if not time.lines:
             message = f"{kind} over {', '.join(axes)} has no closed form on {' x '.join(map(str, _degrees(mesh)))} devices"
             refuse("PP202", message, help="a certificate needs one: pin smaller degrees, or leave it out")
@@ -260,7 +264,7 @@ def _placed(search: Search, said: Mapping[str, Any], grid: Mapping[str, Any]) ->
     """The point at some coordinates."""
     mesh = search.space.meshes[said["mesh"]]
     flow = next(flow for flow in search.space.flows if flow.text == said["flow"])
-    words = {name: said[name] for name in ("recompute", "attention", "data")}
+    words = {name: said[name] for name in ("recompute", "attention", "data", "order")}
     option = Option(sp=said["sp"] == shown(True), fp8=said["fp8"] == shown(True), flow=flow, **words)
     return Point(mesh=mesh, option=option, b=said["b"], m=search.task.batch // (mesh.replicas * said["b"]))
 

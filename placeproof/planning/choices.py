@@ -10,7 +10,7 @@ from functools import cached_property
 from placeproof.core.diagnostics import InputError, Problems, suggestion
 from placeproof.cost.model.recomputation import RECOMPUTE, words
 from placeproof.models import Model
-from placeproof.planning.space import AGAIN, ATTENTION, AXES, DATA, PINNED_DATA, Flow, Mesh, Space, divisors, meshes
+from placeproof.planning.space import AGAIN, ATTENTION, AXES, DATA, ORDERS, PINNED_DATA, Flow, Mesh, Space, divisors, meshes
 from placeproof.schedules import form, load, names
 
 #: Schedules that are tried, and runs of layers of those that have several.
@@ -34,6 +34,7 @@ CHOICES = {
     "schedule": "of a pipeline: "
     + ", ".join(SCHEDULES)
     + ", ..., zb-v, v-half, dualpipe; `interleaved:4` has four runs of layers on each device",
+    "order": "whether stages lie outside of data parallelism on the cluster, or inside: " + ", ".join(ORDERS),
 }
 _NUMBERS = (*AXES, "b")
 _OPTIONS = {"only": "--only", "forbid": "--forbid", "most": "--max"}
@@ -84,6 +85,7 @@ def space_of(model: Model, devices: Sequence[int], batch: int, pins: Pins, joine
         "recompute": AGAIN,
         "fp8": (fp8,),
         "schedule": tuple(flow for name in SCHEDULES for flow in _flows(name)),
+        "order": tuple(ORDERS)[:1],
     }
     if fp8 and (pinned := [text for text in pins.given if re.search(r" fp8\b", text)]):
         problems.add("PP104", f"`--fp8` and `{pinned[0]}` say the same thing twice, or two things", help="the pin alone: `--only fp8=yes`")
@@ -114,6 +116,7 @@ def space_of(model: Model, devices: Sequence[int], batch: int, pins: Pins, joine
         recompute=allowed["recompute"],  # type: ignore[arg-type]
         fp8=allowed["fp8"],  # type: ignore[arg-type]
         flows=allowed["schedule"],  # type: ignore[arg-type]
+        orders=allowed["order"],  # type: ignore[arg-type]
     )
 
 
@@ -183,7 +186,15 @@ def _values(text: str, option: str, problems: Problems, *, alone: bool = False) 
 
 
 def _example(name: str) -> str:
-    words = {"data": "zero1", "sp": "yes", "attention": "ring", "recompute": "none,full", "fp8": "yes,no", "schedule": "1f1b"}
+    words = {
+        "data": "zero1",
+        "sp": "yes",
+        "attention": "ring",
+        "recompute": "none,full",
+        "fp8": "yes,no",
+        "schedule": "1f1b",
+        "order": "pp-dp",
+    }
     return words.get(name, "1,8")
 
 
@@ -196,7 +207,8 @@ def _value(name: str, text: str) -> list[object] | None:
         return _words(text)
     if name == "schedule":
         return _schedule(text)
-    return [text] if text in ((*DATA, *PINNED_DATA) if name == "data" else ATTENTION) else None
+    known = {"data": (*DATA, *PINNED_DATA), "attention": ATTENTION, "order": ORDERS}[name]
+    return [text] if text in known else None
 
 
 def _words(text: str) -> list[object] | None:

@@ -23,7 +23,8 @@ from placeproof.strategies import parse_strategy
 class Placed:
     """A strategy with its exact time and memory: b sequences in each of m micro-batches, and what backward computes again. ``room``: bytes
     that tensors may take on its fullest device, which has ``peak``; ``most``: the most bytes of tensors on a device, which may be another
-    one, with more room. ``layers``: of each stage, where they are not as many."""
+    one, with more room. ``layers``: of each stage, where they are not as many; ``order``: axes from the innermost to the outermost, where
+    they do not lie as usual."""
 
     expression: str
     recompute: str
@@ -34,6 +35,7 @@ class Placed:
     room: Fraction
     most: Fraction
     layers: tuple[int, ...] = ()
+    order: tuple[str, ...] | None = None
 
     @property
     def seconds(self) -> Fraction:
@@ -72,8 +74,10 @@ def worked_out(
     m: int,
     segments: tuple[DeviceSegment, ...] | None = None,
     layers: tuple[int, ...] = (),
+    order: tuple[str, ...] | None = None,
 ) -> Placed:
-    """A strategy worked out by itself; ``segments``: those of the model under it, if they are there. ``layers``: as of :class:`Placed`.
+    """A strategy worked out by itself; ``segments``: those of the model under it, if they are there. ``layers``, ``order``: as of
+    :class:`Placed`.
 
     Raises InputError where it cannot be.
     """
@@ -87,8 +91,8 @@ def worked_out(
     if (count := d.value(d.batches, values)) != m:
         message = f"`{expression}` has {count} micro-batch{'es' if count != 1 else ''} in a step, and the batch makes {m} of b = {b}"
         refuse("PP205", message, help="`accumulate`, or another number of micro-batches")
-    step = step_time(d, values, task.cluster, overlap=task.overlap, reserve=task.reserve)
-    return replace(placed(task, step, expression, recompute=recompute, b=b, m=m), layers=layers)
+    step = step_time(d, values, task.cluster, overlap=task.overlap, order=order, reserve=task.reserve)
+    return replace(placed(task, step, expression, recompute=recompute, b=b, m=m), layers=layers, order=order)
 
 
 def placed(task: Task, step: StepTime, expression: str, *, recompute: str, b: int, m: int) -> Placed:

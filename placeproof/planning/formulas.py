@@ -136,8 +136,8 @@ _FOLDED: Mapping[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-#: An exchange: its kind, axes, and the axis whose ends it is between.
-Asked: TypeAlias = tuple[str, tuple[str, ...], str | None]
+#: An exchange: its kind, axes, the axis whose ends it is between, and the order in which axes lie.
+Asked: TypeAlias = tuple[str, tuple[str, ...], str | None, str]
 
 
 @dataclass(frozen=True)
@@ -146,9 +146,10 @@ class RecordedTimes:
 
     log: Log
     asked: dict[Asked, int]
+    order: str = "dp-pp"
 
     def seconds(self, kind: str, axes: tuple[str, ...], size: Array, pair: str | None = None) -> Array:
         """Of one call of an exchange about so many bytes."""
-        key = (TIMED_AS.get(kind, kind), axes, pair)
+        key = (TIMED_AS.get(kind, kind), axes, pair, self.order)
         number = self.asked.setdefault(key, len(self.asked))
         return self.log.line("exchange", number, self.log.number(size).index)

@@ -28,9 +28,9 @@ class Objective:
         """What of a plan is to be least."""
         return (plan.most if self.memory else plan.seconds) * (plan.devices if self.by_device else 1)
 
-    def key(self, plan: Plan) -> tuple[Fraction, Fraction, Fraction, str, int, str, bool]:
+    def key(self, plan: Plan) -> tuple[Fraction, Fraction, Fraction, str, int, str, bool, tuple[str, ...]]:
         """The place of a plan among others; no two have the same."""
-        return self.value(plan), plan.seconds, plan.most, plan.expression, plan.b, plan.recompute, plan.fp8
+        return self.value(plan), plan.seconds, plan.most, plan.expression, plan.b, plan.recompute, plan.fp8, plan.order or ()
 
 
 #: By their names.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
@@ -13,7 +13,7 @@ from placeproof.core.strategy import Strategy
 from placeproof.planning.choices import Pins, space_of
 from placeproof.planning.exact import Placed, Plan, worked_out
 from placeproof.planning.search import Search
-from placeproof.planning.space import Space
+from placeproof.planning.space import AXES, ORDERS, Space
 from placeproof.planning.structures import Derived
 from placeproof.planning.task import Task
 from placeproof.strategies import parse_strategy
@@ -122,11 +122,11 @@ def beside(task: Task, space: Space, text: str) -> Beside:
     because: list[str] = []
     alone = strategy.schedule.microbatches is None
     shared = [b for b in space.b if task.batch % (replicas * b) == 0]
-    for recompute, fp8, b in product(space.recompute, space.fp8, shared):
+    for recompute, fp8, order, b in product(space.recompute, space.fp8, _orders(space, degrees), shared):
         m = task.batch // replicas // b
         own = f"{text} * accumulate" if alone and m > 1 else text
         try:
-            every.append(worked_out(task.narrow(fp8), own, recompute=recompute, b=b, m=m))
+            every.append(worked_out(task.narrow(fp8), own, recompute=recompute, b=b, m=m, order=order))
         except InputError as error:
             because += [d.message for d in error.diagnostics]
     if not shared:
@@ -138,6 +138,15 @@ def beside(task: Task, space: Space, text: str) -> Beside:
     if fitting:
         return Beside(strategy=text, plan=min(fitting, key=lambda plan: plan.seconds))
     return Beside(strategy=text, plan=min(every, key=lambda plan: plan.peak - plan.room), because=("does not fit",))
+
+
+def _orders(space: Space, degrees: Mapping[str, int]) -> tuple[tuple[str, ...] | None, ...]:
+    """The orders of a grid, of axes that have these degrees; None for the usual one, and of axes that no grid has."""
+    if not {*degrees} <= {*AXES}:
+        return (None,)
+    every = (tuple(axis for axis in ORDERS[order] if axis in degrees) for order in space.orders)
+    usual = tuple(axis for axis in AXES if axis in degrees)
+    return tuple(dict.fromkeys(None if own == usual else own for own in every))
 
 
 def terms(plan: Placed) -> dict[str, Fraction]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from placeproof.planning.arrays import Array
 from placeproof.planning.bounds import message_seconds
-from placeproof.planning.space import Flow
+from placeproof.planning.space import ORDERS, Flow
 from placeproof.planning.tables import GroupTimes, Points, StateAmounts, States
 from placeproof.schedules import load
 
@@ -16,15 +16,16 @@ class Rows(NamedTuple):
     """Points on the same axes, and what is worked out at all of them, once for all that differ in what does not change it."""
 
     points: Points
-    of_states: dict[int, tuple[States, tuple[list[StateAmounts], Array]]]
+    of_states: dict[tuple[int, str], tuple[States, tuple[list[StateAmounts], Array]]]
 
-    def amounts(self, states: States) -> tuple[list[StateAmounts], Array]:
-        """What stages have, by number, and seconds of a message."""
-        if id(states) not in self.of_states:
-            groups = GroupTimes(states.task, self.points)
+    def amounts(self, states: States, order: str) -> tuple[list[StateAmounts], Array]:
+        """What stages have, by number, and seconds of a message. ``order``: a key of :data:`placeproof.planning.space.ORDERS`."""
+        key = id(states), order
+        if key not in self.of_states:
+            groups = GroupTimes(states.task, self.points, ORDERS[order])
             held = [states.amounts(number, self.points, groups) for number in range(len(states.costs))]
-            self.of_states[id(states)] = states, (held, message_seconds(states, states.task, self.points, groups))
-        return self.of_states[id(states)][1]
+            self.of_states[key] = states, (held, message_seconds(states, states.task, self.points, groups))
+        return self.of_states[key][1]
 
 
 def alike_flows(flows: Iterable[Flow]) -> list[list[Flow]]:

@@ -181,7 +181,7 @@ class Search:
         key = (point.option.key, tuple(getattr(point.mesh, axis) > 1 for axis in AXES))
         known, words = self.known.segments.get(key), point.option.recompute
         task = self.structures.tasks[point.option.fp8]
-        placed = worked_out(task, point.expression, recompute=words, b=point.b, m=point.m, segments=known)
+        placed = worked_out(task, point.expression, recompute=words, b=point.b, m=point.m, segments=known, order=point.order)
         plan = Plan(**{f.name: getattr(placed, f.name) for f in fields(placed)}, point=point)
         self.known.segments[key] = plan.step.d.parts
         return plan

@@ -12,6 +12,8 @@ from placeproof.schedules import load
 #: The axes of a mesh from the innermost to the outermost, as :func:`placeproof.cost.model.prices.layout` lays them.
 #: Data parallelism that shards states among some of its devices alone has two axes, in place of `dp`.
 AXES = ("tp", "cp", "ep", "dp", "dp_shard", "dp_replicate", "pp")
+#: The orders in which axes lie on a cluster, from the innermost to the outermost: stages outside of data parallelism, or inside.
+ORDERS = {"dp-pp": AXES, "pp-dp": ("tp", "cp", "ep", "pp", "dp", "dp_shard", "dp_replicate")}
 #: Axes that split blocks, and those whose devices have samples of their own.
 INSIDE, REPLICAS = ("tp", "cp", "ep"), ("dp", "dp_shard", "dp_replicate", "ep")
 #: Axes whose devices have the same parameters of a block, unless they are sharded.
@@ -64,7 +66,7 @@ class Flow:
 class Option:
     """What is chosen besides degrees. ``data``: the strategy of axes whose devices have the same parameters; ``sp``: sequence parallelism
     beside tensor parallelism; ``attention``: of context parallelism; ``recompute``: what backward computes again; ``fp8``: whether products
-    with layers' matrices are in fp8."""
+    with layers' matrices are in fp8; ``order``: a key of :data:`ORDERS`."""
 
     data: str
     sp: bool
@@ -72,6 +74,7 @@ class Option:
     recompute: str
     flow: Flow
     fp8: bool
+    order: str = "dp-pp"
 
     @property
     def key(self) -> tuple[bool, str, str, bool]:
@@ -92,6 +95,12 @@ class Point:
     def expression(self) -> str:
         """The strategy, for `placeproof derive`."""
         return strategy_text(self.mesh, self.option, accumulate=self.m > 1)
+
+    @property
+    def order(self) -> tuple[str, ...] | None:
+        """Its axes from the innermost to the outermost, where they do not lie as usual."""
+        usual, own = (tuple(axis for axis in order if getattr(self.mesh, axis) > 1) for order in (AXES, ORDERS[self.option.order]))
+        return None if own == usual else own
 
     @property
     def structure(self) -> str:
@@ -164,11 +173,12 @@ class Space:
     recompute: tuple[str, ...] = AGAIN
     fp8: tuple[bool, ...] = (False,)
     flows: tuple[Flow, ...] = (Flow(schedule="1f1b"),)
+    orders: tuple[str, ...] = ("dp-pp",)
 
     @property
     def options(self) -> int:
         """Of each mesh and b."""
-        return prod(map(len, (self.data, self.sp, self.attention, self.recompute, self.fp8, self.flows)))
+        return prod(map(len, (self.data, self.sp, self.attention, self.recompute, self.fp8, self.flows, self.orders)))
 
     @property
     def size(self) -> int:
@@ -182,14 +192,17 @@ class Space:
             found.setdefault((mesh.pp if by_stages else 0, axes_of([mesh])), []).append(mesh)
         return tuple(tuple(own) for _, own in sorted(found.items()))
 
-    def options_of(self, axes: tuple[str, ...]) -> tuple[tuple[bool, ...], tuple[str, ...], tuple[str, ...], tuple[Flow, ...]]:
-        """``sp``, ``attention``, ``data`` and ``flows`` of meshes with several devices along these axes alone; one of what does not matter
-        there."""
+    def options_of(
+        self, axes: tuple[str, ...]
+    ) -> tuple[tuple[bool, ...], tuple[str, ...], tuple[str, ...], tuple[Flow, ...], tuple[str, ...]]:
+        """``sp``, ``attention``, ``data``, ``flows`` and ``orders`` of meshes with several devices along these axes alone; one of what does
+        not matter there."""
         return (
             self.sp if "tp" in axes else (False,),
             self.attention if "cp" in axes else ("ring",),
             self.data if {*SHARING} & {*axes} else self.data[:1],
             self.flows if "pp" in axes else (Flow(schedule="1f1b"),),
+            self.orders if "pp" in axes and not {"dp", "dp_shard", "dp_replicate"}.isdisjoint(axes) else self.orders[:1],
         )
 
 

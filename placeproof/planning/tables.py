@@ -223,14 +223,15 @@ class ExchangeTimes(Protocol):
 
 
 class GroupTimes:
-    """Seconds of exchanges at some points: each in the groups that its axes have on the mesh of that point."""
+    """Seconds of exchanges at some points: each in the groups that its axes have on the mesh of that point. ``order``: of axes, from the
+    innermost to the outermost."""
 
-    def __init__(self, task: Task, points: Points) -> None:
+    def __init__(self, task: Task, points: Points, order: Sequence[str] = AXES) -> None:
         self.task, self.size = task, len(points)
-        columns = [np.broadcast_to(np.asarray(getattr(points, axis), dtype=np.int64), (self.size,)) for axis in AXES]
+        columns = [np.broadcast_to(np.asarray(getattr(points, axis), dtype=np.int64), (self.size,)) for axis in order]
         rows, own = np.unique(np.stack(columns), axis=1, return_inverse=True)
         self._own = own.reshape(-1)
-        self._meshes = [dict(zip(AXES, map(int, row), strict=True)) for row in rows.T]
+        self._meshes = [dict(zip(order, map(int, row), strict=True)) for row in rows.T]
         self._times: dict[tuple[str, tuple[str, ...], str | None], list[tuple[ExchangeTime, Array]]] = {}
 
     def seconds(self, kind: str, axes: tuple[str, ...], size: Array, pair: str | None = None) -> Array:

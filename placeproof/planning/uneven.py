@@ -308,7 +308,9 @@ class _Sharing:
 
     def _worked_out(self, words: str, layers: tuple[int, ...], segments: tuple[DeviceSegment, ...] | None = None) -> Placed:
         plan = self.plan
-        return worked_out(self.task, plan.expression, recompute=words, b=plan.b, m=plan.m, layers=layers, segments=segments)
+        return worked_out(
+            self.task, plan.expression, recompute=words, b=plan.b, m=plan.m, layers=layers, segments=segments, order=plan.order
+        )
 
     def _of(self, number: int, layers: Layers) -> dict[int, _Seconds]:
         """What a stage takes that has these layers, by how many are computed again: as few as fit; and more of them, as long as these hide

@@ -23,7 +23,12 @@ def in_words(plan: Placed) -> str:
 
 def numbers_of(plan: Placed) -> str:
     """What was chosen besides the strategy."""
-    return f"b = {plan.b}, m = {plan.m}, recompute {plan.recompute}" + (", fp8" if plan.fp8 else "")
+    return f"b = {plan.b}, m = {plan.m}, recompute {plan.recompute}" + (", fp8" if plan.fp8 else "") + order_of(plan)
+
+
+def order_of(plan: Placed) -> str:
+    """How its axes lie, where that is not as usual."""
+    return "" if plan.order is None else f", order {','.join(plan.order)}"
 
 
 def speed(task: Task, plan: Placed) -> Fraction:
@@ -62,6 +67,7 @@ def placed_data(task: Task, plan: Placed) -> dict[str, Any]:
         "m": plan.m,
         "recompute": plan.recompute,
         "fp8": plan.fp8,
+        "order": plan.order,
         "seconds": plan.seconds,
         "tokens": speed(task, plan) if task.model.sizes.get("s") else None,
         "mfu": plan.step.utilisation[0],

@@ -20,7 +20,7 @@ from placeproof.planning.task import Task
 from placeproof.planning.uneven import Uneven
 from placeproof.report import stages
 from placeproof.report.document import Code, Document, Lines, Notes, Section, Table, section
-from placeproof.report.placed import FITS, fits, in_words, placed_data, plan_data, shares, speed
+from placeproof.report.placed import FITS, fits, in_words, order_of, placed_data, plan_data, shares, speed
 from placeproof.report.units import giga, percent, seconds_text
 from placeproof.runs import KnownTimes, RunSet, timed_on
 
@@ -149,7 +149,8 @@ def _beside(found: Found, one: Beside) -> Section:
 
 def _best(task: Task, plan: Plan, verdicts: Mapping[str, str]) -> Iterator[str]:
     point = plan.point
-    yield f"{plan.expression}, b = {plan.b}, m = {plan.m}, recompute {plan.recompute}: {verdicts.get(point.structure, UNASKED)}"
+    placed = f"{plan.expression}, b = {plan.b}, m = {plan.m}, recompute {plan.recompute}{order_of(plan)}"
+    yield f"{placed}: {verdicts.get(point.structure, UNASKED)}"
     tokens = f"{float(speed(task, plan)):,.0f} tokens a second and device, " if task.model.sizes.get("s") else ""
     yield f"{tokens}MFU {percent(plan.step.utilisation[0])}; tensors take {giga(plan.peak)} of {giga(plan.room)} GB"
 
@@ -161,6 +162,7 @@ _CHOICES: Mapping[str, Callable[[Plan], str]] = {
     "fp8": lambda plan: "yes" if plan.fp8 else "no",
     "schedule": lambda plan: plan.point.option.flow.text if plan.point.mesh.pp > 1 else "",
     "attention": lambda plan: plan.point.option.attention if plan.point.mesh.cp > 1 else "",
+    "order": lambda plan: ",".join(plan.point.order or ()) or ("usual" if plan.point.mesh.pp > 1 else ""),
     "sp": lambda plan: ("yes" if plan.point.option.sp else "no") if plan.point.mesh.tp > 1 else "",
 }
 
@@ -335,6 +337,7 @@ def _grid_data(space: Space) -> dict[str, Any]:
         "recompute": list(space.recompute),
         "fp8": list(space.fp8),
         "schedule": [flow.text for flow in space.flows],
+        "order": list(space.orders),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -15,10 +16,11 @@ from plan_instances import FOLDED, all_meshes, instance, pinned
 from plan_lines import differences, listed
 from plan_oracle import Alone, Instance, Key, held_against, tried
 
+from placeproof.clusters import find
 from placeproof.planning import bounding
 from placeproof.planning import frontier as frontiers
 from placeproof.planning.reasons import beside
-from placeproof.planning.space import AXES, Mesh, divisors, meshes
+from placeproof.planning.space import AXES, Flow, Mesh, divisors, meshes
 from placeproof.planning.tables import Blocks
 from placeproof.planning.task import Task
 
@@ -85,6 +87,23 @@ def test_recomputation_that_changes_nothing_makes_no_point_of_a_certificate() ->
     space = replace(asked.space, meshes=(Mesh(pp=2),), flows=asked.space.flows[:1], recompute=("none", "selective"), fp8=(False,))
     asked = replace(asked, space=space)
     assert held_against(asked, 1000, *tried(asked)).why == []
+
+
+def test_stages_may_lie_inside_of_data_parallelism() -> None:
+    """On nodes of four devices."""
+    asked = instance(SMALL)
+    level = replace(asked.cluster.levels[0], joins=4)
+    space = replace(
+        asked.space, meshes=(Mesh(pp=2, dp=4), Mesh(pp=4, dp=2), Mesh(tp=2, pp=2, dp=2)), b=(1, 2), flows=(Flow(schedule="1f1b"),),
+        data=("ddp", "zero3"), recompute=("none",), sp=(False,), attention=("ring",), orders=("dp-pp", "pp-dp"),
+    )  # fmt: skip
+    cluster = replace(find("dgx-h100"), levels=(level, find("dgx-h100").levels[-1]))
+    asked = replace(asked, cluster=cluster, devices=8, batch=16, space=space, reserve=None, eta=Fraction(1, 2), overlap="none")
+    found, cut = tried(asked)
+    assert held_against(asked, 3, found, cut).why == []
+    pairs = [(one.seconds, found[key._replace(order=None)].seconds) for key, one in found.items() if key.order is not None]
+    assert any(a < b for a, b in pairs)
+    assert any(a > b for a, b in pairs)
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, **more: float) -> list[str]:

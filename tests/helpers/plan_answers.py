@@ -34,7 +34,8 @@ def _besides(asked: Instance, truth: Truth, draw: Random, strategies: int) -> It
         mesh, _, option = draw.choice(list(points(asked.space)))
         if prod(astuple(mesh)) != asked.devices or key_of(mesh, option, 1, mesh.replicas) == UNSHARDED:
             continue
-        like = (replace(option, recompute=words, fp8=fp8) for words, fp8 in product(asked.space.recompute, asked.space.fp8))
+        others = product(asked.space.recompute, asked.space.fp8, asked.space.orders)
+        like = (replace(option, recompute=words, fp8=fp8, order=order) for words, fp8, order in others)
         keys = {key_of(mesh, one, b, asked.batch) for one in like for b in asked.space.b}
         own = [truth[key] for key in keys if isinstance(key, Key)]
         yield from _told_of(beside(asked.task, asked.space, text := written(mesh, option, 1)).plan, own, text)

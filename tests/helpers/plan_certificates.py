@@ -31,7 +31,7 @@ def box_of(space: Space, mesh: Mesh, b: int, option: Option) -> Box:
     """A point, by the coordinates of a certificate."""
     words = {True: "yes", False: "no"}
     options = {"sp": words[option.sp], "fp8": words[option.fp8], "attention": option.attention, "recompute": option.recompute}
-    point = {"mesh": space.meshes.index(mesh), "b": b, "flow": option.flow.text, "data": option.data} | options
+    point = {"mesh": space.meshes.index(mesh), "b": b, "flow": option.flow.text, "data": option.data, "order": option.order} | options
     return {name: (value,) for name, value in point.items()}
 
 

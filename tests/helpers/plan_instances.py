@@ -281,6 +281,8 @@ def _more(draw: Random, devices: int, batch: int, space: Space, *, both: bool) -
         larger = replace(larger, data=(*space.data, draw.choice(("zero_offload", "zero_infinity"))))
     if draw.random() < 0.3:
         larger = replace(larger, flows=(*space.flows, draw.choice(FOLDED)))
+    if draw.random() < 0.3:
+        larger = replace(larger, orders=draw.choice((("pp-dp",), ("pp-dp", "dp-pp"))))
     return larger if len(keys_of(larger, batch)) <= MOST else space
 
 

@@ -56,6 +56,7 @@ def question(seed: int) -> tuple[list[str], list[str]]:
         f"attention={draw.choice(('ring', 'gather'))}",
     ]
     axis = draw.choice(("tp", "cp", "pp", "dp"))
+    own += ["--only", f"order={draw.choice(('dp-pp', 'pp-dp', 'pp-dp,dp-pp'))}"] if draw.random() < 0.5 else []
     return alike, own + (["--forbid", axis] if draw.random() < 0.5 else ["--only", f"{axis}=2"])
 
 
@@ -80,7 +81,8 @@ def differences(alike: list[str], plans: list[dict[str, Any]], proofs: int = 1) 
     """What other commands say differently of plans that are listed; the first ``proofs`` are proved again."""
     found = []
     for number, plan in enumerate(plans):
-        rest = ("--recompute", plan["recompute"], "--set", f"b={plan['b']}", "--set", f"m={plan['m']}")
+        rest = ["--recompute", plan["recompute"], "--set", f"b={plan['b']}", "--set", f"m={plan['m']}"]
+        rest += [] if plan["order"] is None else ["--order", ",".join(plan["order"])]
         _, derived = answer("derive", plan["strategy"], *alike, *rest)
         if derived is None:
             found.append(f"{plan['strategy']} is listed, and refused: {alike}")

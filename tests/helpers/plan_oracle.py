@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
 from math import inf, isinf, prod
@@ -51,6 +51,7 @@ class Key(NamedTuple):
     b: int
     m: int
     fp8: bool
+    order: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def alone(asked: Instance, key: Key, known: dict[tuple[str, str, bool], ModelDer
     try:
         if shape not in known:
             known[shape], _ = derived(asked.model, parse_strategy(key.strategy), run, numbers)
-        _, step = timed(known[shape], numbers, asked.clock)
+        _, step = timed(known[shape], numbers, replace(asked.clock, order=key.order))
     except InputError as error:
         return Alone(refused=error.diagnostics[0].message)
     assert step is not None
@@ -140,9 +141,9 @@ def tried(asked: Instance) -> tuple[dict[Key, Alone], Counter[str]]:
 
 def points(space: Space) -> Iterator[tuple[Mesh, int, Option]]:
     """All of a grid."""
-    choices = product(space.meshes, space.b, space.data, space.sp, space.attention, space.recompute, space.fp8, space.flows)
-    for mesh, b, data, sp, attention, recompute, fp8, flow in choices:
-        yield mesh, b, Option(data=data, sp=sp, attention=attention, recompute=recompute, fp8=fp8, flow=flow)
+    choices = product(space.meshes, space.b, space.data, space.sp, space.attention, space.recompute, space.fp8, space.flows, space.orders)
+    for mesh, b, data, sp, attention, recompute, fp8, flow, order in choices:
+        yield mesh, b, Option(data=data, sp=sp, attention=attention, recompute=recompute, fp8=fp8, flow=flow, order=order)
 
 
 def key_of(mesh: Mesh, option: Option, b: int, batch: int) -> Key | str:
@@ -153,7 +154,15 @@ def key_of(mesh: Mesh, option: Option, b: int, batch: int) -> Key | str:
     if option.data == "ddp" and mesh.dp_replicate > 1:
         return UNSHARDED
     m = batch // (samples * b)
-    return Key(strategy=written(mesh, option, m), recompute=option.recompute, b=b, m=m, fp8=option.fp8)
+    return Key(strategy=written(mesh, option, m), recompute=option.recompute, b=b, m=m, fp8=option.fp8, order=ordered(mesh, option.order))
+
+
+def ordered(mesh: Mesh, order: str) -> tuple[str, ...] | None:
+    """The axes, where stages lie inside of data parallelism, and there is some of both."""
+    data = mesh.dp * mesh.dp_shard * mesh.dp_replicate
+    if order == "dp-pp" or mesh.pp == 1 or data == 1:
+        return None
+    return tuple(axis for axis in ("tp", "cp", "ep", "pp", "dp", "dp_shard", "dp_replicate") if getattr(mesh, axis) > 1)
 
 
 def keys_of(space: Space, batch: int) -> set[Key]:
@@ -282,7 +291,7 @@ def _certified(asked: Instance, search: Search, outcome: Outcome, count: int, tr
 
 def _same(key: Key, one: Alone) -> tuple[object, ...]:
     """Recomputation that makes no difference to a point is left out of it."""
-    return (key.strategy, key.b, key.m, key.fp8, one.seconds, one.beyond)
+    return (key.strategy, key.b, key.m, key.fp8, key.order, one.seconds, one.beyond)
 
 
 #: What is least of the best point, by what is wanted.
@@ -324,7 +333,8 @@ def _unbeaten(found: Frontier, truth: dict[Key, Alone], bounded: int) -> Iterato
 
 def of_plan(plan: Plan) -> Key:
     point = plan.point
-    return Key(written(point.mesh, point.option, point.m), point.option.recompute, point.b, point.m, point.option.fp8)
+    order = ordered(point.mesh, point.option.order)
+    return Key(written(point.mesh, point.option, point.m), point.option.recompute, point.b, point.m, point.option.fp8, order)
 
 
 def _counts(outcome: Outcome, size: int, each: int, cut: Counter[str]) -> Iterator[str]:

@@ -69,6 +69,17 @@ def test_json_is_what_its_schema_says(strategy: str, model: str, more: list[str]
     assert all(stage["memory"]["peak"]["value"] is not None for stage in data["stages"]) == ("b=1" in more)
 
 
+def test_axes_lie_on_the_cluster_as_they_are_told_to(capsys: pytest.CaptureFixture[str]) -> None:
+    own = ["derive", "zero1(2) * tp(4) * pp(4)", "--model", "llama3-8b", *NUMBERS, "--cluster", "dgx-h100"]
+    usual, inside = (json.loads(printed(capsys, *own, *more, "--json"))["time"] for more in ([], ["--order", "tp, pp, dp"]))
+    assert [*usual["mesh"].items()] == [("tp", 4), ("dp", 2), ("pp", 4)]
+    assert [*inside["mesh"].items()] == [("tp", 4), ("pp", 4), ("dp", 2)]
+    sent = [{axes: [*over.values()] for axes, over in time["stages"][0]["links"].items()} for time in (usual, inside)]
+    assert [over["dp"][0] > 0 == over["dp"][1] for over in sent] == [True, False]  # nvlink, and infiniband
+    assert refused(capsys, *own, "--order", "tp,dp") == ["[PP202]: the order tp, dp does not name each axis once"]
+    assert refused(capsys, *own[:-2], "--order", "tp,dp,pp") == ["[PP104]: --order speaks of a step on devices, which needs a cluster"]
+
+
 def amounts(data: Any) -> list[str]:
     """Every formula of some data."""
     if isinstance(data, dict):

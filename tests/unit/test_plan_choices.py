@@ -85,6 +85,7 @@ def test_pins_leave_what_they_say() -> None:
             "attention": space.attention,
             "recompute": space.recompute,
             "schedule": [flow.text for flow in space.flows],
+            "order": list(space.orders),
         }
         assert sorted((mesh.tp, mesh.cp, mesh.ep, mesh.dp, mesh.pp) for mesh in space.meshes) == sorted(meshes)
         assert sorted(space.b) == sorted(b)
