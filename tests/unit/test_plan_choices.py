@@ -18,9 +18,10 @@ TRIED = {
     "attention": ("ring", "gather", "ulysses"),
     "recompute": ("none", "selective", "full"),
     "schedule": ("1f1b", *(f"interleaved:{n}" for n in (2, 3, 4, 5, 6, 8, 10)), "zb-h1"),
+    "order": ("dp-pp",),
 }
 #: What can be pinned though it is not tried of itself.
-BEYOND = {"recompute": ("norms", "selective+mlp"), "schedule": ("gpipe", "interleaved:7")}
+BEYOND = {"recompute": ("norms", "selective+mlp"), "schedule": ("gpipe", "interleaved:7"), "order": ("pp-dp",)}
 
 
 def drawn(draw: Random) -> tuple[int, int, Pins]:
