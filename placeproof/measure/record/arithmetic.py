@@ -20,6 +20,8 @@ from placeproof.measure.record.shadow import Shadows
 _ZEROS = frozenset(("zeros", "zeros_like", "new_zeros", "zero"))
 #: Up to which a numerator or a denominator is no accident.
 _SIMPLE = 1 << 10
+#: What a GradScaler does to gradients: it multiplies them by a tensor of one number.
+_UNSCALE = "_amp_foreach_non_finite_check_and_unscale"
 _NORMS = frozenset(("linalg_vector_norm", "norm"))
 
 
@@ -41,7 +43,10 @@ class Arithmetic:
         name = name.rstrip("_")
         if name.startswith("_foreach_") and args and isinstance(args[0], (list, tuple)):
             return self._each(name.removeprefix("_foreach_"), args, kwargs, out)
-        if name in _ZEROS or (name in ("fill", "full", "full_like") and len(args) > 1 and args[1] == 0):
+        if name == _UNSCALE:
+            for gradient in args[0]:
+                self._one(gradient, gradient, lambda n: self._by(n, number(args[2]), "mul"))
+        elif name in _ZEROS or (name in ("fill", "full", "full_like") and len(args) > 1 and args[1] == 0):
             self.shadows.write(out, ZERO)
         elif name in ("mul", "div", "add", "sub") and len(args) > 1:
             self._binary(name, args, kwargs, out)
@@ -80,12 +85,12 @@ class Arithmetic:
     def _binary(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Tensor) -> None:
         left, right = args[0], args[1]
         alpha = rational(float(kwargs.get("alpha", 1))) or Fraction(0)
-        factor = None if self._tracked(right) else _number(right)
+        factor = None if self._tracked(right) else number(right)
         if name in ("mul", "div") and (factor is not None or not isinstance(right, Tensor)):
             self._one(out, left, lambda n: self._by(n, factor, name))
             return
-        if name == "mul" and not self._tracked(left) and (number := _number(left)) is not None:
-            self._one(out, right, lambda n: self._times(n, number))
+        if name == "mul" and not self._tracked(left) and (times := number(left)) is not None:
+            self._one(out, right, lambda n: self._times(n, times))
             return
         if not isinstance(left, Tensor) or not isinstance(right, Tensor):
             kept = left if isinstance(left, Tensor) else right
@@ -208,7 +213,8 @@ class Arithmetic:
         return self.nodes.unknown(tuple(own), text, self.line) if own else NOTHING
 
 
-def _number(value: Any) -> Fraction | None:
+def number(value: Any) -> Fraction | None:
+    """A number, or a tensor of one, as the simple fraction that it stands for; None for anything else."""
     if isinstance(value, Tensor):
         return rational(float(value)) if value.numel() == 1 and not value.is_complex() else None
     return rational(float(value)) if isinstance(value, (int, float)) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from math import prod
 
 from placeproof.core.diagnostics import Problems
 from placeproof.measure.record.nodes import COLLECTIVES, Node, Nodes
@@ -42,6 +43,20 @@ class Chain:
     rolling: bool = False
     clip: Clip | None = None
 
+    @property
+    def scalings(self) -> tuple[ChainStep, ...]:
+        """All scalings, in their order."""
+        return tuple(s for s in (*self.inner, *self.outer) if s.kind == "scale")
+
+    def scaled_once(self, factor: Fraction) -> Chain:
+        """The same with one scaling where the last one was."""
+        last = self.scalings[-1]
+
+        def once(steps: tuple[ChainStep, ...]) -> tuple[ChainStep, ...]:
+            return tuple(replace(s, factor=factor) if s is last else s for s in steps if s.kind != "scale" or s is last)
+
+        return replace(self, inner=once(self.inner), outer=once(self.outer))
+
     def axes(self, kind: str) -> Axes:
         """The axes of all collectives of a kind."""
         return tuple(dict.fromkeys(a for s in (*self.inner, *self.outer) if s.kind == kind for a in s.axes))
@@ -67,9 +82,7 @@ def read_chain(nodes: Nodes, number: int, axes: Callable[[str], Axes]) -> Chain:
     if node.kind != "add":
         raise UnreadableError(node.text or _WORDS.get(node.kind, f"`{node.kind}`"), node.line)
     parts = [_linear(nodes, nodes[n], axes) for n in node.of]
-    if all(end.kind == "pass" for _, end in parts):
-        if len({steps for steps, _ in parts}) != 1:
-            raise UnreadableError("gradients of micro-batches go different ways and are added up", node.line)
+    if all(end.kind == "pass" for _, end in parts) and len({steps for steps, _ in parts}) == 1:
         turns = [end.turn for _, end in parts]
         if len(set(turns)) != len(turns):
             raise UnreadableError("a gradient is added to itself", node.line)
@@ -92,12 +105,30 @@ def _rolling(nodes: Nodes, node: Node, outer: tuple[ChainStep, ...], axes: Calla
     while node.kind == "add":
         steps, below = _linear(nodes, nodes[node.of[0]], axes)
         inner = steps if inner is None else inner
-        if len(node.of) != 2 or nodes[node.of[1]].kind != "pass" or steps != inner or outer[: len(steps)] != steps:
+        if len(node.of) != 2 or nodes[node.of[1]].kind != "pass" or steps != inner or _rest(outer, steps) is None:
             raise UnreadableError("gradients of micro-batches go different ways and are added up", node.line)
         turns, node = turns + 1, below
     if node.kind != "pass":
         raise UnreadableError(node.text or _WORDS.get(node.kind, f"`{node.kind}`"), node.line)
-    return Chain(inner or (), outer[len(inner or ()) :], turns, rolling=True)
+    inner = inner or ()
+    return Chain(inner, _rest(outer, inner) or (), turns, rolling=True)
+
+
+def _rest(steps: tuple[ChainStep, ...], first: tuple[ChainStep, ...]) -> tuple[ChainStep, ...] | None:
+    """What is done after the first steps, whatever the order of scalings and exchanges; None where others come first."""
+    (factor, exchanges, lines), (own, before, known) = map(_apart, (steps, first))
+    if exchanges[: len(before)] != before:
+        return None
+    later = tuple(n for n in lines if n not in known)
+    scaled = (ChainStep("scale", factor=factor / own, lines=later),) if later or factor != own else ()
+    return exchanges[len(before) :] + scaled
+
+
+def _apart(steps: tuple[ChainStep, ...]) -> tuple[Fraction, tuple[ChainStep, ...], tuple[int, ...]]:
+    """The factor of all scalings, the exchanges, and the lines of the scalings."""
+    scalings = [s for s in steps if s.kind == "scale"]
+    factor, lines = prod((s.factor for s in scalings), start=Fraction(1)), tuple(n for s in scalings for n in s.lines)
+    return factor, tuple(s for s in steps if s.kind != "scale"), lines
 
 
 def flattened(chain: Chain, sizes: Mapping[str, int]) -> Chain:
@@ -114,7 +145,7 @@ def flattened(chain: Chain, sizes: Mapping[str, int]) -> Chain:
 def _linear(nodes: Nodes, node: Node, axes: Callable[[str], Axes]) -> tuple[tuple[ChainStep, ...], Node]:
     """The steps down to what is not linear any more, in the order in which they were done; scalings are taken together at the end."""
     steps: list[ChainStep] = []
-    factor, lines = Fraction(1), []
+    factor, lines = Fraction(1), list[int]()
     while node.kind == "scale" or node.kind in COLLECTIVES:
         if node.kind == "scale":
             factor *= node.factor
@@ -126,7 +157,7 @@ def _linear(nodes: Nodes, node: Node, axes: Callable[[str], Axes]) -> tuple[tupl
             steps.append(ChainStep(node.kind, spans, node.op, lines=(node.line,)))
         node = nodes[node.of[0]]
     steps.reverse()
-    if factor != 1:
+    if lines:
         steps.append(ChainStep("scale", factor=factor, lines=tuple(n for n in lines if n)))
     return tuple(steps), node
 

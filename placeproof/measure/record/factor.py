@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
 
+#: A power of each quantity that takes part in a product.
+Powers = tuple[tuple[str, int], ...]
+#: Of several numbers, which one is a product, and of what.
+Reading = tuple[int, Powers]
 
-def recognise(factor: Fraction, quantities: Mapping[str, int], prefer: tuple[str, ...]) -> str | None:
-    """The shortest product of powers of quantities that has this value, as an expression of a step program; None if there is none.
 
-    Two quantities can have the same number: the preferred ones are taken first, in their order, and powers only where nothing else
-    will do.
-    """
-    names = [n for n in (*prefer, *(q for q in quantities if q not in prefer)) if quantities[n] > 1]
-    products: list[tuple[int, str]] = []
+def readings(factor: Fraction, quantities: Mapping[str, int]) -> set[Powers]:
+    """All products of powers, up to squares, of quantities that have this value."""
+    names = [n for n in quantities if quantities[n] > 1]
+    found = set()
     for powers in product((0, -1, 1, -2, 2), repeat=len(names)):
         value = Fraction(1)
         for name, power in zip(names, powers, strict=True):
             value *= Fraction(quantities[name]) ** power
         if value == factor:
-            cost = sum(abs(p) ** 3 * (10 + i + (5 if n not in prefer else 0)) for i, (n, p) in enumerate(zip(names, powers, strict=True)))
-            products.append((cost, _product(names, powers)))
-    return min(products)[1] if products else None
+            found.add(tuple((n, p) for n, p in zip(names, powers, strict=True) if p))
+    return found
+
+
+def simplest(found: set[Powers], quantities: Sequence[str], prefer: Sequence[str]) -> Powers | None:
+    """The shortest product; of equal quantities the preferred ones, in their order, and powers only where nothing else will do."""
+    names = [*prefer, *(q for q in quantities if q not in prefer)]
+
+    def cost(powers: Powers) -> tuple[int, str]:
+        return sum(abs(p) ** 3 * (10 + names.index(n) + (5 if n not in prefer else 0)) for n, p in powers), shown(powers)
+
+    return min(found, key=cost, default=None)
+
+
+def recognise(factor: Fraction, quantities: Mapping[str, int], prefer: tuple[str, ...]) -> str | None:
+    """The simplest product that has this value, as an expression of a step program; None if there is none."""
+    found = simplest(readings(factor, quantities), list(quantities), prefer)
+    return None if found is None else shown(found)
 
 
 def written(factor: Fraction) -> str:
@@ -30,10 +47,44 @@ def written(factor: Fraction) -> str:
     return str(factor.numerator) if factor.denominator == 1 else f"{factor.numerator} / {factor.denominator}"
 
 
-def _product(names: list[str], powers: tuple[int, ...]) -> str:
-    above = [n for n, p in zip(names, powers, strict=True) for _ in range(p)]
-    below = [n for n, p in zip(names, powers, strict=True) for _ in range(-p)]
+def shown(powers: Powers) -> str:
+    """A product as an expression of a step program."""
+    above = [n for n, p in powers for _ in range(p)]
+    below = [n for n, p in powers for _ in range(-p)]
     over = " * ".join(above) or "1"
     if not below:
         return over
     return f"{over} / {below[0]}" if len(below) == 1 else f"{over} / ({' * '.join(below)})"
+
+
+@dataclass(slots=True)
+class Asked:
+    """Numbers that were read as products, in the order in which a program says them. ``settled``: how each is to be read, where another
+    recording of the step with other numbers has decided it. ``lines``: of the script, where each was seen."""
+
+    quantities: Mapping[str, int]
+    settled: Sequence[set[Reading]] = ()
+    answers: list[tuple[set[Reading], tuple[Fraction, ...], int]] = field(default_factory=list)
+
+    def read(
+        self, values: Sequence[Fraction], prefer: Sequence[str] = (), *, most: Fraction | None = None, line: int = 0
+    ) -> Reading | None:
+        """Which of some numbers, none larger than ``most``, is a product, and of what; of several the largest. None if none is."""
+        fits = [(i, v) for i, v in enumerate(values) if v not in values[:i] and (most is None or v <= most)]
+        found: set[Reading] = {(i, powers) for i, v in fits for powers in readings(v, self.quantities)}
+        place = len(self.answers)
+        self.answers.append((found, tuple(values), line))
+        if place < len(self.settled):
+            found &= self.settled[place]
+        if not found:
+            return None
+        chosen = max({i for i, _ in found}, key=lambda i: values[i])
+        powers = simplest({p for i, p in found if i == chosen}, list(self.quantities), [p for p in prefer if p in self.quantities])
+        assert powers is not None
+        return chosen, powers
+
+    @property
+    def open(self) -> list[tuple[int, set[Reading], int]]:
+        """Numbers that are several products: their places, the products, and lines of the script."""
+        left = [found & self.settled[i] if i < len(self.settled) else found for i, (found, _, _) in enumerate(self.answers)]
+        return [(i, one, self.answers[i][2]) for i, one in enumerate(left) if len(one) > 1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ from placeproof.measure.recorder import NAMESPACES
 
 _STATISTICS = frozenset(("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "cudnn_batch_norm", "batch_norm"))
 
+#: Where PyTorch exchanges what no loss hangs on.
+_WRAPPERS = (str(Path("nn", "parallel", "distributed.py")), str(Path("distributed", "utils.py")))
+
 
 class OverError(BaseException):
     """The step that was asked for is over: nothing of what the script would do after it is looked at."""
@@ -47,7 +51,7 @@ class Follower:
         self.owned: dict[int, Tensor] = {}
         self.read: dict[int, frozenset[int]] = {}
         self.awaited: set[tuple[int, int, int]] = set()
-        self.begun, self._next_given = False, list[str]()
+        self.begun, self._next_given, self._next_rows = False, list[str](), dict[int, int]()
 
     def line(self) -> int:
         """The line of the script that is being run; 0 for none."""
@@ -103,10 +107,12 @@ class Follower:
             return
         with _disable_current_modes():
             own = [digest(local(v)) for v in values if isinstance(v, Tensor) and not v.requires_grad and v.numel()]
+        sizes = [v.shape[0] for v in values if isinstance(v, Tensor) and v.dim() and not v.requires_grad]
+        rows, turn = (self._next_rows, 0) if self.phase in ("update", "after") else (self.recording.rows, len(self.recording.turns))
+        rows.setdefault(turn, *(sizes[:1] or [0]))
         if self.phase in ("update", "after"):
             self._next_given += own  # another step begins, if a parameter is read
             return
-        turn = len(self.recording.turns)
         self.recording.inputs[turn] = (*self.recording.inputs.get(turn, ()), *own)
 
     def begin(self) -> None:
@@ -156,8 +162,8 @@ class Follower:
 
     # The update.
 
-    def before_update(self, parameters: Sequence[Tensor]) -> None:
-        """An optimizer begins its step: what gradients are now is what the update reads."""
+    def before_update(self, parameters: Sequence[Tensor], scale: Fraction | None = None) -> None:
+        """An optimizer begins its step: what gradients are now is what the update reads, divided by a loss's scale if it has one."""
         self.optimizing += 1
         if self.frozen or not self.recording.turns:
             return
@@ -166,16 +172,17 @@ class Follower:
             for p in parameters:
                 self.owned[id(p)] = p
                 if p.grad is not None:
-                    self._reads(p, p.grad)
+                    self._reads(p, p.grad, scale or Fraction(1))
 
-    def _reads(self, p: Tensor, gradient: Tensor) -> None:
+    def _reads(self, p: Tensor, gradient: Tensor, scale: Fraction) -> None:
         terms, read = self.shadows.read(local(p)), self.shadows.read(local(gradient))
         partial = _partial(gradient)
         if terms.length != read.length and isinstance(gradient, DTensor) and terms.only and read.only:
             read = Runs.same(read.only, terms.length)  # of a whole gradient the part that this rank updates
         if terms.length != read.length or not terms.length:
             return
-        for of, term in combined(terms, read)[0]:
+        for of, made in combined(terms, read)[0]:
+            term = self.nodes.scaled(made, 1 / scale, self.line())
             if of > ZERO:
                 self._by_hand(of, self.nodes.exchanged(term, Node(kind="all_reduce", axes=partial, op="sum")) if partial else term)
 
@@ -205,6 +212,7 @@ class Follower:
         self.recording.events = [e for e in self.recording.events if e.phase == "setup"]
         self.recording.turns, self.recording.statistics = [], []
         self.recording.inputs, self._next_given = {0: tuple(self._next_given)}, []
+        self.recording.rows, self._next_rows = self._next_rows, {}
         self.recording.updates, self.phase = {}, "forward"
 
     def end(self) -> None:
@@ -261,13 +269,13 @@ class Follower:
             if self._any(args) or self._any(tuple(kwargs.values())):
                 self._move(func, args, kwargs, out)
         elif self.optimizing:
-            self._written(func, args, "update")
+            self._rewritten(func, args, "update")
         elif self._any((*args, *kwargs.values())) or (isinstance(out, Tensor) and name.startswith(("zero", "new_zero"))):
             self._arithmetic(name, func, args, kwargs, out)
 
     def _arithmetic(self, name: str, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
         if self.phase == "setup":
-            self._written(func, args, "setup")
+            self._rewritten(func, args, "setup")
             return
         if name == "_local_scalar_dense":
             self.arithmetic.left |= any(self.nodes.is_norm(n) or self.nodes[n].kind == "clip" for n in self.shadows.terms(args[0]))
@@ -276,9 +284,10 @@ class Follower:
         self.arithmetic.line, self.arithmetic.counts = self.line(), {self.recording.world, len(self.recording.turns)}
         if self.arithmetic.follow(name, args, kwargs, out):
             return
+        written = _written(func, args)
         own = tuple(n for t in _flat(args) for n in self.shadows.terms(t) if n > ZERO and not self.nodes.is_parameter(n))
         made = self.nodes.unknown(own, f"`{name}`", self.line()) if own and self.phase != "backward" else NOTHING
-        for tensor in _flat((out,)) if own or self._any((out,)) else ():
+        for tensor in _flat((out, written)) if own or self._any((out,)) else ():
             if not self._parameters_only(tensor):
                 self.shadows.write(tensor, made)
 
@@ -299,10 +308,9 @@ class Follower:
             return
         self.shadows.moved(func, args, kwargs, out)
 
-    def _written(self, func: Any, args: tuple[Any, ...], phase: str) -> None:
+    def _rewritten(self, func: Any, args: tuple[Any, ...], phase: str) -> None:
         """A parameter was written: initialised in the set-up, or updated by an optimizer."""
-        written = [a for a, s in zip(args, func._schema.arguments, strict=False) if s.alias_info is not None and s.alias_info.is_write]
-        for tensor in _flat(tuple(written)):
+        for tensor in _flat(_written(func, args)):
             if self._parameters_only(tensor) and phase == "setup":
                 self._rehash(tensor)
             elif self._parameters_only(tensor):
@@ -324,6 +332,8 @@ class Follower:
         if setup and done.kind in ("broadcast", "scatter"):
             for index in states:
                 self.recording.states[index].synced.append(done.ranks)
+        if not terms and self.phase not in ("backward", "after") and not _wrapper():
+            self.recording.exchanges = True
         self.recording.events.append(
             Seen(
                 kind=done.kind,
@@ -380,6 +390,11 @@ class Called(TorchFunctionMode):
         return out
 
 
+def _written(func: Any, args: tuple[Any, ...]) -> list[Any]:
+    """What an operation writes of what it is given."""
+    return [a for a, s in zip(args, func._schema.arguments, strict=False) if s.alias_info is not None and s.alias_info.is_write]
+
+
 def _flat(values: Sequence[Any]) -> list[Tensor]:
     tensors: list[Tensor] = []
     for value in values:
@@ -397,6 +412,16 @@ def digest(tensor: Tensor) -> str:
         return hashlib.sha256(str(tuple(whole.shape)).encode() + whole.view(-1).view(torch.uint8).clone().numpy().tobytes()).hexdigest()[
             :16
         ]
+
+
+def _wrapper() -> bool:
+    """Whether PyTorch's own wrapper exchanges something, as it does to compare shapes of parameters when it is made."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(_WRAPPERS):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 def _place(tensor: Tensor) -> tuple[int, int, int]:

@@ -11,11 +11,11 @@ import re
 import tempfile
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import Generic, NoReturn, TypeVar
 
 from placeproof.core.diagnostics import InputError, Place, refuse
 from placeproof.measure.processes import Outcome, cause, message, run
@@ -41,21 +41,46 @@ class Launch:
     timeout: float = TIMEOUT
 
 
-def faked(launch: Launch, rank: int) -> Recording:
-    """Follow one rank without the others, under the fake process group. Raises InputError where it fails, dies or hangs."""
-    session = _session()
+#: What a rank brings, and what it does: of a launch, as a rank, and where to say how far it is.
+T = TypeVar("T")
+Follow = Callable[[Launch, int, Path], T]
+
+
+def _alone(launch: Launch, rank: int, trail: Path) -> Recording:
+    recording: Recording = _session().alone(launch, rank, trail)
+    return recording
+
+
+def _among_others(launch: Launch, rank: int, trail: Path) -> Recording:
+    recording: Recording = _session().among_others(launch, rank, trail)
+    return recording
+
+
+def others_of(recording: Recording) -> Follow[list[tuple[str, int]]]:
+    """What is wrong with losses of a recorded step as sums over samples, with the lines of the script."""
+
+    def others(launch: Launch, rank: int, _: Path) -> list[tuple[str, int]]:
+        found: list[tuple[str, int]] = _session().with_others(launch, rank, recording)
+        return found
+
+    return others
+
+
+def faked(launch: Launch, rank: int, follow: Follow[T] = _alone) -> T:  # type: ignore[assignment]
+    """What one rank brings without the others, under the fake process group. Raises InputError where it fails, dies or hangs."""
+    _session()
     with tempfile.TemporaryDirectory(prefix="placeproof-") as folder:
         if not hasattr(os, "fork"):
-            return _here(session, launch, rank, Path(folder))
-        followed = _Followed(session, launch, Path(folder), rank)
+            return _here(follow, launch, rank, Path(folder))
+        followed = _Followed(follow, launch, Path(folder), rank)
         return _read(launch, Path(folder), run(1, followed, timeout=launch.timeout, init=False), {0: rank}, fake=True)[rank]
 
 
-def forked(launch: Launch) -> dict[int, Recording]:
-    """Follow all ranks, as real processes. Raises InputError where one fails, dies or hangs."""
-    session = _session()
+def forked(launch: Launch, follow: Follow[T] = _among_others) -> dict[int, T]:  # type: ignore[assignment]
+    """What all ranks bring, as real processes. Raises InputError where one fails, dies or hangs."""
+    _session()
     with tempfile.TemporaryDirectory(prefix="placeproof-") as folder:
-        followed = _Followed(session, launch, Path(folder), None)
+        followed = _Followed(follow, launch, Path(folder), None)
         outcomes = run(launch.world, followed, timeout=launch.timeout, collective_timeout=launch.timeout * _WAITING)
         return _read(launch, Path(folder), outcomes, {r: r for r in range(launch.world)}, fake=False)
 
@@ -71,20 +96,18 @@ def _session() -> ModuleType:
 
 
 @dataclass(frozen=True, slots=True)
-class _Followed:
+class _Followed(Generic[T]):
     """What a rank's process does. ``alone``: the rank that runs without others; None where all run."""
 
-    session: ModuleType
+    follow: Follow[T]
     launch: Launch
     folder: Path
     alone: int | None
 
-    def __call__(self, rank: int, *_: object) -> Recording:
+    def __call__(self, rank: int, *_: object) -> T:
         own = rank if self.alone is None else self.alone
-        follow = self.session.among_others if self.alone is None else self.session.alone
         try:
-            recording: Recording = follow(self.launch, own, self.folder / f"{own}.trail")
-            return recording
+            return self.follow(self.launch, own, self.folder / f"{own}.trail")
         except BaseException as error:
             failure = error if isinstance(error, InputError) else _described(error, self.launch.script)
             (self.folder / f"{own}.failure").write_bytes(pickle.dumps(failure))
@@ -100,12 +123,11 @@ def _described(error: BaseException, script: Path) -> tuple[str, int, bool]:
     return text, own[-1] if own else 0, any("distributed/pipelining" in f.filename for f in frames)
 
 
-def _here(session: ModuleType, launch: Launch, rank: int, folder: Path) -> Recording:
+def _here(follow: Follow[T], launch: Launch, rank: int, folder: Path) -> T:
     """Where no process can be forked."""
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            recording: Recording = session.alone(launch, rank, folder / f"{rank}.trail")
-            return recording
+            return follow(launch, rank, folder / f"{rank}.trail")
     except (Exception, SystemExit) as error:
         _failed(launch, rank, error if isinstance(error, InputError) else _described(error, launch.script), fake=True)
 
@@ -113,9 +135,7 @@ def _here(session: ModuleType, launch: Launch, rank: int, folder: Path) -> Recor
 # What came of it.
 
 
-def _read(
-    launch: Launch, folder: Path, outcomes: Sequence[Outcome[Recording]], ranks: dict[int, int], *, fake: bool
-) -> dict[int, Recording]:
+def _read(launch: Launch, folder: Path, outcomes: Sequence[Outcome[T]], ranks: dict[int, int], *, fake: bool) -> dict[int, T]:
     if any(o.kind != "ok" for o in outcomes):
         first = cause(outcomes)
         rank = ranks[first.rank]
@@ -137,7 +157,7 @@ def _failed(launch: Launch, rank: int, failure: InputError | tuple[str, int, boo
     refuse("PP603", f"rank {rank} of the script failed: {text}", place=_place(launch, line), help=_HELP[fake])
 
 
-def _ended(launch: Launch, folder: Path, rank: int, outcome: Outcome[Recording], others: Sequence[Outcome[Recording]]) -> NoReturn:
+def _ended(launch: Launch, folder: Path, rank: int, outcome: Outcome[T], others: Sequence[Outcome[T]]) -> NoReturn:
     """A rank was killed, ended, or did not end: what it did last."""
     said = last_said(folder / f"{rank}.trail")
     what, phase, line = said or ("", "", 0)

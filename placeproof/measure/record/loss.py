@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from math import isfinite
@@ -22,42 +23,126 @@ _LOSSES = {
     "BinaryCrossEntropyBackward0": "_saved_self",
     "BinaryCrossEntropyWithLogitsBackward0": "_saved_self",
 }
+#: What leaves the elements of a loss as they are.
 _THROUGH = (
-    "AddBackward0",
-    "ViewBackward0",
     "AliasBackward0",
     "CloneBackward0",
-    "ToCopyBackward0",
+    "ExpandBackward0",
     "SqueezeBackward0",
+    "SqueezeBackward1",
+    "ToCopyBackward0",
+    "UnsafeViewBackward0",
     "UnsqueezeBackward0",
+    "ViewBackward0",
+    "_DDPSinkBackward",
 )
+_REDUCTIONS = ("MeanBackward0", "MeanBackward1", "SumBackward0", "SumBackward1")
+#: How many operations may stand around a loss.
+_DEEP = 100
 
 
 def read_loss(loss: Tensor, line: int) -> Turn:
     """What a backward pass differentiates. A loss that is not read has a ``text`` that says where reading ended."""
-    factor, node = Fraction(1), loss.grad_fn
-    for _ in range(100):
-        if node is None:
-            return _unread("the loss has no graph", line)
-        name = type(node).__name__
-        if name.startswith("NllLoss"):
-            return _counted(node, factor, line)
-        if name in _LOSSES:
-            return _reduced(node, factor, int(node._saved_reduction) == 2, getattr(node, _LOSSES[name]), line)  # type: ignore[attr-defined]
-        if name in ("MeanBackward0", "MeanBackward1", "SumBackward0", "SumBackward1"):
-            sizes = tuple(node._saved_self_sym_sizes)  # type: ignore[attr-defined]
-            return _sized(sizes, factor, name.startswith("Sum"), line)
-        if name in ("DivBackward0", "MulBackward0"):
-            number = _other(node)
-            if number is None:
-                return _unread("the loss is multiplied or divided by another tensor", line)
-            factor *= 1 / number if name == "DivBackward0" else number
-        elif name == "NegBackward0":
-            factor = -factor
-        elif name not in _THROUGH:
-            return _unread(f"the loss ends in `{name.removesuffix('Backward0')}`, neither a mean nor a sum", line)
-        node = next((n for n, _ in node.next_functions if n is not None), None)
-    return _unread("the graph of the loss is too deep", line)
+    if loss.grad_fn is None:
+        return _unread("the loss has no graph", line)
+    graph = (loss.grad_fn, loss.output_nr)
+    terms = [replace(t, scaled=_scaled(graph)) for t in _terms(graph, Fraction(1), line, _DEEP)]
+    first = max(terms, key=lambda t: (bool(t.text), abs(t.factor)))
+    others = [t for t in terms if t is not first]
+    with _disable_current_modes():
+        first = replace(first, value=float(loss), rounding=256 * torch.finfo(loss.dtype).eps)
+    if first.text or not others:
+        return first
+    if any(t.summed or first.summed for t in others) and len({(t.summed, t.count, t.rows) for t in terms}) > 1:
+        return _unread("the loss adds up means and sums, or sums over other numbers of elements", line)
+    return replace(first, beside=tuple((t.factor / first.factor, t.count, t.rows) for t in others))
+
+
+def _terms(result: tuple[Any, int], factor: Fraction, line: int, deep: int) -> Iterator[Turn]:
+    """The means and sums that a loss is the sum of, each with its factor. ``result``: a node of the graph, and which of its results."""
+    node, number = result
+    name = type(node).__name__
+    if not deep:
+        yield _unread("the graph of the loss is too deep", line)
+    elif name.startswith("NllLoss"):
+        yield _counted(node, factor, line)
+    elif name in _LOSSES:
+        yield _reduced(node, factor, int(node._saved_reduction) == 2, getattr(node, _LOSSES[name]), line)
+    elif name in _REDUCTIONS:
+        yield from _over(node, factor, line, deep)
+    elif name in ("AddBackward0", "SubBackward0"):
+        second = (rational(float(node._saved_alpha)) or Fraction(0)) * (-1 if name == "SubBackward0" else 1)
+        for part, branch in zip((Fraction(1), second), node.next_functions, strict=True):
+            if branch[0] is not None:
+                yield from _terms(branch, factor * part, line, deep - 1)
+    elif (around := _around(node, name)) is None:
+        yield _unread(_WHERE.get(name, f"the loss ends in `{name.removesuffix('Backward0')}`, neither a mean nor a sum"), line)
+    else:
+        yield from _terms(_below(node, number), factor * around, line, deep - 1)
+
+
+def _scaled(result: tuple[Any, int]) -> bool:
+    """Whether numbers are around a loss, though they may come to 1."""
+    node, number = result
+    while (name := type(node).__name__) in _THROUGH:
+        node, number = _below(node, number)
+    return name in ("DivBackward0", "MulBackward0")
+
+
+_WHERE = dict.fromkeys(("DivBackward0", "MulBackward0"), "the loss is multiplied or divided by another tensor")
+
+
+def _below(node: Any, number: int = 0) -> tuple[Any, int]:
+    """What the result of a node that has one operand in the graph is made of."""
+    if type(node).__name__ == "_DDPSinkBackward":  # it hands on what it gets, each by itself
+        return node.next_functions[number]  # type: ignore[no-any-return]
+    return next((b for b in node.next_functions if b[0] is not None), (None, 0))
+
+
+def _around(node: Any, name: str) -> Fraction | None:
+    """By what a node multiplies its one operand in the graph; None where it does something else."""
+    if name in _THROUGH:
+        return Fraction(1)
+    if name in ("NegBackward0", "RsubBackward1"):
+        return Fraction(-1)
+    inside = [i for i, (below, _) in enumerate(node.next_functions) if below is not None]
+    if name not in ("DivBackward0", "MulBackward0") or len(inside) != 1 or (name == "DivBackward0" and inside != [0]):
+        return None
+    number = _other(node)
+    return None if not number else number if name == "MulBackward0" else 1 / number
+
+
+def _over(node: Any, factor: Fraction, line: int, deep: int) -> Iterator[Turn]:
+    """A mean or a sum: of losses of their own that were stacked, or over samples, or of what was taken over all samples before."""
+    sizes, summed, inner = tuple(node._saved_self_sym_sizes), type(node).__name__.startswith("Sum"), _below(node)[0]
+    while inner is not None and type(inner).__name__ in ("AliasBackward0", "CloneBackward0", "ToCopyBackward0"):
+        inner = _below(inner)[0]
+    name = type(inner).__name__
+    if name == "StackBackward0" and sizes == (len(inner.next_functions),):
+        for branch in inner.next_functions:
+            if branch[0] is not None:
+                yield from _terms(branch, factor if summed else factor / len(inner.next_functions), line, deep - 1)
+    elif name in _REDUCTIONS and _over_samples(inner):
+        yield from _over(inner, factor, line, deep - 1)
+    else:
+        read = _sized(sizes, factor, summed, line)
+        yield replace(read, count=_masked(inner, read.count)) if name == "MulBackward0" and summed else read
+
+
+def _masked(node: Any, count: int) -> int:
+    """How many elements count of those that are multiplied by zeros and ones."""
+    mask: Any = next((m for m in (node._saved_other, node._saved_self) if isinstance(m, Tensor) and m.grad_fn is None), None)
+    with _disable_current_modes():
+        if mask is None or mask.numel() < 2 or mask.requires_grad or not ((mask == 0) | (mask == 1)).all():
+            return count
+        counted: int = int(mask.sum()) * (count // mask.numel())
+        return counted
+
+
+def _over_samples(node: Any) -> bool:
+    """Whether a mean or a sum is, among others, over the first dimension, or over all."""
+    rank, over = len(node._saved_self_sym_sizes), getattr(node, "_saved_dim", ())
+    return not over or any(_signed(int(d)) % rank == 0 for d in over)
 
 
 def _unread(text: str, line: int) -> Turn:
@@ -97,7 +182,7 @@ def _other(node: Any) -> Fraction | None:
     """The number by which a loss is multiplied or divided."""
     for name in ("_saved_other", "_saved_self"):
         value: Any = getattr(node, name, None)
-        if isinstance(value, Tensor) and type(value) is Tensor and value.numel() == 1 and not value.requires_grad:
+        if isinstance(value, Tensor) and type(value) is Tensor and value.numel() == 1 and value.grad_fn is None:
             with _disable_current_modes():
                 return rational(value.item())
         if isinstance(value, (int, float)):

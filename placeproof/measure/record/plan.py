@@ -75,6 +75,7 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     Raises InputError for whatever cannot be said.
     """
     first = recordings[0]
+    _means(recordings)
     unread = [(f"this loss is not understood: {t.text}", t.line) for t in first.turns if t.text]
     unread += [
         (f"the exchange `{e.kind}` cannot be said", e.line) for e in first.events if e.kind in ("send", "recv", "all_to_all", "gather")
@@ -87,7 +88,7 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     if grid.made and list(splits.values()) == ["hidden"] and "dp" in grid.sizes:
         return read_plan(recordings, Grid({"tp": first.world}, made=True), given)
     parts = _parts(recordings, grid, split)
-    uneven = len({(t.count, t.rows) for r in recordings.values() for t in r.turns}) > 1
+    uneven = len({t.counts for r in recordings.values() for t in r.turns}) > 1
     plan = StepPlan(
         grid=grid, splits=splits, parts=parts, gathers=_gathers(first, grid), turn=first.turns[0], turns=len(first.turns), uneven=uneven
     )
@@ -98,10 +99,23 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
         _copies(recordings, split, grid)
     for other in recordings.values():
         _alike(first, other, grid)
+        _once(other)
     _beginning(plan, recordings, split)
     _samples(plan, recordings)
     _complete(plan, first)
     return plan
+
+
+def _means(recordings: Mapping[int, Recording]) -> None:
+    """Sums of which each is divided by its own number of elements, or of samples, are means, however many these are."""
+    turns = [t for r in recordings.values() for t in r.turns]
+    if len({t.scale for t in turns}) == 1 or not all(t.summed and not t.text and not t.beside for t in turns):
+        return
+    for mean in ({t.factor * t.count for t in turns}, {t.factor * t.rows for t in turns}):
+        if len(mean) == 1:
+            for recording in recordings.values():
+                recording.turns[:] = [replace(t, factor=min(mean), summed=False) for t in recording.turns]
+            return
 
 
 def _copies(recordings: Mapping[int, Recording], split: Mapping[int, Axes], grid: Grid) -> None:
@@ -124,7 +138,7 @@ def _complete(plan: StepPlan, recording: Recording) -> None:
     if wrong:
         text = f"the update reads the gradients of {wrong[0].chain.turns} of {plan.turns} backward passes"
         refuse_lines(recording.script, recording.source, [(text, recording.turns[-1].line)])
-    if any((t.factor, t.summed) != (plan.turn.factor, plan.turn.summed) for t in recording.turns):
+    if any(t.scale != plan.turn.scale for t in recording.turns):
         refuse_lines(
             recording.script, recording.source, [("the losses of the micro-batches are scaled differently", recording.turns[-1].line)]
         )
@@ -203,11 +217,20 @@ def _alike(recording: Recording, other: Recording, grid: Grid) -> None:
     mine, theirs = _by_name(recording, grid), _by_name(other, grid)
     lost = [name for name in mine if name in theirs and mine[name] != theirs[name]]
     texts = [(f"rank {other.rank} does something else with the gradient of `{name}` than rank 0", 0) for name in lost[:8]]
-    if [(t.factor, t.summed) for t in recording.turns] != [(t.factor, t.summed) for t in other.turns]:
+    if [t.scale for t in recording.turns] != [t.scale for t in other.turns]:
         texts.append(
             (f"rank {other.rank} scales its losses in another way than rank 0, or has another number of them", recording.turns[-1].line)
         )
     refuse_lines(recording.script, recording.source, texts)
+
+
+def _once(recording: Recording) -> None:
+    """Raise InputError where a loss adds up losses of several passes of the model: of how many samples each is, a factor does not say."""
+    for number, turn in enumerate(recording.turns):
+        uses = [i for e in recording.events if e.kind == "use" and e.phase == "forward" and e.turn == number for i in e.states]
+        if turn.beside and min(map(uses.count, set(uses)), default=1) > 1:
+            text = "this loss adds up those of several passes of the model: call `backward` on each"
+            refuse_lines(recording.script, recording.source, [(text, turn.line)])
 
 
 def _by_name(recording: Recording, grid: Grid) -> dict[str, frozenset[object]]:

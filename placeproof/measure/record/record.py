@@ -6,8 +6,9 @@ The script runs as it is; what it computes with the gradients of its parameters,
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 
 from placeproof.core.diagnostics import InputError, Problems, refuse
@@ -15,8 +16,9 @@ from placeproof.core.files import read_text
 from placeproof.core.mesh import SPLITS
 from placeproof.measure.record.axes import Grid, grid
 from placeproof.measure.record.chain import refuse_lines
-from placeproof.measure.record.launch import TIMEOUT, Launch, faked, forked
-from placeproof.measure.record.plan import read_plan
+from placeproof.measure.record.factor import Asked, Reading, shown, written
+from placeproof.measure.record.launch import TIMEOUT, Launch, faked, forked, others_of
+from placeproof.measure.record.plan import StepPlan, read_plan
 from placeproof.measure.record.recording import Recording, Seen
 from placeproof.measure.record.write import write
 from placeproof.programs import read
@@ -55,37 +57,120 @@ def trace(
     count = _world(own) if world is None else world
     _check(count, splits or {})
     launch = Launch(script=script, world=count, step=step, arguments=tuple(arguments), timeout=timeout)
-    recordings = forked(launch) if backend == "gloo" else _faked(launch)
+    recordings, plan = _planned(launch, backend, splits or {})
     first = recordings[0]
-    shape = _shape(first)
-    _agree(recordings)
-    unknown = sorted(set(splits or {}) - set(shape.sizes))
-    problems = Problems()
-    for axis in unknown:
-        problems.add("PP603", f"the script has no mesh axis `{axis}`", help=f"its axes are {', '.join(shape.sizes)}")
-    problems.raise_if_any()
-    plan = read_plan(recordings, shape, splits or {})
-    names = list(plan.grid.sizes)
-    if shape.made:
-        plan.notes.append(f"The script names no axes: {', '.join(names)} {'is' if len(names) == 1 else 'are'} ours.")
-    text = write(plan, first)
-    if plan.layers is not None and backend == "fake":
-        _really(launch, shape, splits or {}, text)
+    text, asked = write(plan, first)
+    if asked.open:
+        settled = _settled(first, plan, asked, lambda other: _planned(replace(launch, world=other), backend, splits or {}))
+        text, _ = write(plan, first, settled)
+    if plan.layers is not None and not first.real:
+        _really(launch, splits or {}, text, asked)
+    _independent(launch, recordings, plan)
     return Traced(text=text, ranks=tuple(sorted(recordings)), world=count, notes=tuple(plan.notes))
 
 
-def _really(launch: Launch, shape: Grid, splits: Mapping[str, str], text: str) -> None:
+def _planned(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[dict[int, Recording], StepPlan]:
+    """What ranks did, and the step that this is. Where a loss may hang on what ranks exchange, real processes run in any case."""
+    if backend == "gloo":
+        return _plan(forked(launch), splits)
+    alone = _faked(launch)
+    if not any(r.exchanges for r in alone.values()):
+        return _plan(alone, splits)
+    try:
+        recordings, plan = _plan(alone, splits)
+        if plan.layers is not None:  # it is what layers exchange
+            return recordings, plan
+    except InputError:
+        pass
+    return _plan(forked(launch), splits)
+
+
+def _plan(recordings: dict[int, Recording], splits: Mapping[str, str]) -> tuple[dict[int, Recording], StepPlan]:
+    """The step that was seen, if the ranks agree on it."""
+    shape = _shape(recordings[0])
+    _agree(recordings)
+    problems = Problems()
+    for axis in sorted(set(splits) - set(shape.sizes)):
+        problems.add("PP603", f"the script has no mesh axis `{axis}`", help=f"its axes are {', '.join(shape.sizes)}")
+    problems.raise_if_any()
+    plan = read_plan(recordings, shape, splits)
+    if shape.made:
+        names = list(plan.grid.sizes)
+        plan.notes.append(f"The script names no axes: {', '.join(names)} {'is' if len(names) == 1 else 'are'} ours.")
+    return recordings, plan
+
+
+def _settled(
+    first: Recording, plan: StepPlan, asked: Asked, planned: Callable[[int], tuple[dict[int, Recording], StepPlan]]
+) -> list[set[Reading]]:
+    """How each factor is to be read: as the product that it is with other numbers of ranks, too. Raises InputError where two are left."""
+    left = [found for found, _, _ in asked.answers]
+    tried = []
+    sizes = plan.grid.sizes.values()
+    worlds = sorted({first.world + 1, 2 * first.world, *(first.world * (n + 1) // n for n in sizes)})
+    for world in worlds:
+        if not any(len(found) > 1 for found in left):
+            break
+        try:
+            recordings, other = planned(world)
+            _, answers = write(other, recordings[0])
+        except InputError as error:
+            tried.append(f"with {world} ranks: {error.diagnostics[0].message}")
+            continue
+        if len(answers.answers) != len(left):
+            tried.append(f"with {world} ranks the step is another one")
+            continue
+        left = [a & b for a, (b, _, _) in zip(left, answers.answers, strict=True)]
+    unclear = [i for i, found in enumerate(left) if len(found) > 1 or (asked.answers[i][0] and not found)]
+    if len(tried) == len(worlds) and all(_of_axes(left[i]) for i in unclear):
+        plan.notes.append("The script runs with this number of ranks alone: factors are the simplest products of its degrees.")
+        return left
+    texts = [(_unclear(asked.answers[i], left[i], tried), asked.answers[i][2]) for i in unclear]
+    refuse_lines(first.script, first.source, texts[:8])
+    return left
+
+
+def _of_axes(found: set[Reading]) -> bool:
+    """Whether products differ in degrees of axes alone."""
+    return len({(i, dict(powers).get("microbatches", 0)) for i, powers in found}) == 1
+
+
+def _unclear(answer: tuple[set[Reading], tuple[Fraction, ...], int], left: set[Reading], tried: list[str]) -> str:
+    """Why it is not known of which counts a factor is made."""
+    found, values, _ = answer
+    ways = " or ".join(sorted({f"`{shown(powers)}`" for _, powers in left or found}))
+    if not left:
+        return f"the factor {written(values[0])} is {ways} as it is recorded, and not with another number of ranks"
+    return f"the factor {written(values[0])} can be read as {ways}: record with other numbers of ranks or micro-batches" + "".join(
+        f" ({text})" for text in tried
+    )
+
+
+def _really(launch: Launch, splits: Mapping[str, str], text: str, asked: Asked) -> None:
     """Run a script whose layers are split by real processes: only numbers show that blocks exchange all that they have to.
 
-    Raises InputError where they do not, unless the program of the step is wrong already, and says why.
+    Raises InputError where they do not, or where the step is another one, unless the program is wrong already, and says why.
     """
     try:
-        recordings = forked(launch)
-        _agree(recordings)
-        read_plan(recordings, shape, splits)
+        recordings, plan = _plan(forked(launch), splits)
+        if write(plan, recordings[0])[1].answers != asked.answers:
+            help = "record it with `--backend gloo`"
+            refuse("PP603", "real processes scale losses or gradients otherwise than those of the fake backend", help=help)
     except InputError:
         if judge(read(text)).word != "refuted":
             raise
+
+
+def _independent(launch: Launch, recordings: Mapping[int, Recording], plan: StepPlan) -> None:
+    """Raise InputError where the losses of samples depend on one another, or nobody can see. Statistics of a batch are said already."""
+    first = recordings[0]
+    if plan.statistics or max(first.rows.values(), default=0) == 1 or first.world * plan.turns == 1:
+        return
+    if first.real or plan.layers is not None:  # without the others, what layers compute is no number
+        found = forked(launch, others_of(replace(first, real=True)))
+    else:
+        found = {rank: faked(launch, rank, others_of(recording)) for rank, recording in recordings.items()}
+    refuse_lines(first.script, first.source, list(dict.fromkeys(one for wrong in found.values() for one in wrong))[:8])
 
 
 def _shape(recording: Recording) -> Grid:
@@ -112,7 +197,7 @@ def _check(world: int, splits: Mapping[str, str]) -> None:
 
 
 def _faked(launch: Launch) -> dict[int, Recording]:
-    recordings = {0: faked(launch, 0)}
+    recordings: dict[int, Recording] = {0: faked(launch, 0)}
     shape, world = _shape(recordings[0]), launch.world
     others = range(1, world) if world <= _ALL_RANKS else sorted({shape.neighbour(a) for a, n in shape.sizes.items() if n > 1})
     return recordings | {rank: faked(launch, rank) for rank in others}

@@ -37,6 +37,8 @@ class Seen:
 class Turn:
     """One backward pass. ``factor``: of its loss, relative to what is reduced; ``summed``: that is a sum and not a mean; ``count``: of how
     many elements, in ``rows`` samples. ``text``: why the loss could not be read, empty where it could. ``line``: of the script.
+    ``beside``: further means or sums that are added to it, as factors relative to its own, elements and samples. ``value``: of the loss,
+    with the ``rounding`` that it may have. ``scaled``: it is multiplied or divided by numbers.
     """
 
     factor: Fraction
@@ -45,6 +47,20 @@ class Turn:
     rows: int
     line: int
     text: str = ""
+    beside: tuple[tuple[Fraction, int, int], ...] = ()
+    value: float = 0.0
+    rounding: float = 0.0
+    scaled: bool = False
+
+    @property
+    def counts(self) -> tuple[tuple[int, int], ...]:
+        """Elements and samples of the means and sums that the loss is made of."""
+        return (self.count, self.rows), *((count, rows) for _, count, rows in self.beside)
+
+    @property
+    def scale(self) -> tuple[object, ...]:
+        """What has to be the same of all losses of a step."""
+        return self.factor, self.summed, tuple(factor for factor, _, _ in self.beside)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,7 +89,9 @@ class Recording:
 
     ``updates``: for each parameter, the terms of the gradients with which it was updated; ``final``: those of its values after the step.
     ``mesh``: axes with their sizes. ``statistics``: lines at which layers used statistics of the batch. ``inputs``: digests of what modules
-    were given before each backward pass, by its number; nothing that gets a gradient.
+    were given before each backward pass, by its number; nothing that gets a gradient; ``rows``: how many samples the first one of these
+    has. ``real``: other ranks ran, too. ``exchanges``: ranks exchange something that is no parameter and no gradient before the last
+    backward pass.
     """
 
     rank: int
@@ -89,6 +107,9 @@ class Recording:
     mesh: dict[str, int] = field(default_factory=dict)
     statistics: list[int] = field(default_factory=list)
     inputs: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    rows: dict[int, int] = field(default_factory=dict)
+    real: bool = False
+    exchanges: bool = False
 
     @property
     def samples(self) -> tuple[tuple[str, ...], ...]:

@@ -6,7 +6,7 @@ import os
 import runpy
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,13 @@ from torch.optim import optimizer as optimizers
 from torch.utils._pytree import tree_leaves
 
 from placeproof.measure.processes import launched
+from placeproof.measure.record.arithmetic import number
 from placeproof.measure.record.follow import Called, Dispatched, Follower, OverError
 from placeproof.measure.record.launch import Launch
 from placeproof.measure.record.loss import read_loss
 from placeproof.measure.record.nodes import Nodes
 from placeproof.measure.record.recording import Recording
+from placeproof.measure.record.samples import Enough, Replaced, Replacing, dependent, watched
 from placeproof.measure.record.trail import Trail
 from placeproof.measure.training.session import undisturbed
 
@@ -55,6 +57,33 @@ def among_others(launch: Launch, rank: int, trail: Path) -> Recording:
         return _followed(launch, rank, trail, fake=False)
 
 
+def with_others(launch: Launch, rank: int, recorded: Recording) -> list[tuple[str, int]]:
+    """What is wrong with losses of a recorded step as sums over samples, with the lines of the script: seen by running it again with none,
+    each half and both halves of a micro-batch's samples replaced. Other ranks do the same if they ran when it was recorded."""
+    first = _replaced(launch, rank, recorded, frozenset(), frozenset())
+    halves = (frozenset((0,)), frozenset((1,)), frozenset((0, 1)))
+    runs = [first, *(_replaced(launch, rank, recorded, half, first.model) for half in halves)]
+    return dependent(runs, recorded.turns, recorded.rows)
+
+
+def _replaced(launch: Launch, rank: int, recorded: Recording, halves: frozenset[int], model: frozenset[int]) -> Replaced:
+    world, found = recorded.world, Replaced()
+    mode = Replacing({n for n in recorded.rows.values() if n > 1}, world * len(recorded.turns), halves, model)
+    with undisturbed(), environment(launch, rank), ExitStack() as stack:
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        if not recorded.real:
+            from torch.testing._internal.distributed.fake_pg import FakeStore  # registers the backend
+
+            dist.init_process_group("fake", rank=rank, world_size=world, store=FakeStore())
+            stack.callback(dist.destroy_process_group)
+        torch.manual_seed(_SEED)
+        for change in (_groups(Recording(rank=rank, world=world, script="", source=(), nodes=Nodes())), _parallel(fake=not recorded.real)):
+            stack.enter_context(change)
+        with suppress(Enough), watched(mode, found, len(recorded.turns)):
+            ran(launch.script.resolve())
+    return found
+
+
 def _followed(launch: Launch, rank: int, trail: Path, *, fake: bool) -> Recording:
     script = launch.script.resolve()
     source = tuple(script.read_text(encoding="utf-8").splitlines())
@@ -62,6 +91,7 @@ def _followed(launch: Launch, rank: int, trail: Path, *, fake: bool) -> Recordin
     follower = Follower(recording, script, launch.step, Trail(trail))
     torch.manual_seed(_SEED)
     with ExitStack() as stack:
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
         for change in (_groups(recording), _hooks(follower), _given(follower), _backward(follower), _parallel(fake=fake)):
             stack.enter_context(change)
         stack.enter_context(Called(follower))
@@ -145,7 +175,8 @@ def _hooks(follower: Follower) -> Iterator[None]:
                 follower.rename(parameter, name.removeprefix("module."))
 
     def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        follower.before_update([p for group in optimizer.param_groups for p in group["params"]])
+        scale = getattr(optimizer, "grad_scale", None)  # set by a GradScaler for optimizers that unscale by themselves
+        follower.before_update([p for group in optimizer.param_groups for p in group["params"]], number(scale))
 
     def after(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         follower.after_update()

@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
+from math import prod
 
 from placeproof.core.mesh import USUAL_SPLITS
 from placeproof.measure.record.chain import Chain, ChainStep, Clip, refuse_lines
-from placeproof.measure.record.factor import recognise, written
+from placeproof.measure.record.factor import Asked, Reading, readings, shown, written
 from placeproof.measure.record.plan import ParameterSet, StepPlan
 from placeproof.measure.record.recording import Recording
 
 
-def write(plan: StepPlan, recording: Recording) -> str:
-    """The program as text."""
-    return _Writer(plan, recording).text()
+def write(plan: StepPlan, recording: Recording, settled: Sequence[set[Reading]] = ()) -> tuple[str, Asked]:
+    """The program as text, and how its factors were read. ``settled``: how each of them is to be read."""
+    sizes = plan.grid.sizes if plan.turns == 1 else {**plan.grid.sizes, "microbatches": plan.turns}
+    asked = Asked(sizes, settled)
+    return _Writer(_merged(plan, sizes), recording, asked).text(), asked
+
+
+def _merged(plan: StepPlan, sizes: Mapping[str, int]) -> StepPlan:
+    """A step whose factors are no products one by one, and are one all together: what scales a loss is taken from its gradients again."""
+    turn = plan.turn
+    counts = (1, *((turn.count, turn.rows, *plan.total) if turn.summed else ()))
+
+    def product(value: Fraction) -> bool:
+        return any(readings(value * n, sizes) for n in counts)
+
+    def last(part: ParameterSet) -> Fraction:
+        return turn.factor * prod((s.factor for s in part.chain.scalings), start=Fraction(1))
+
+    single = [turn.factor, *(s.factor for part in plan.parts for s in part.chain.scalings)]
+    if all(map(product, single)) or not all(part.chain.scalings and product(last(part)) for part in plan.parts):
+        return plan
+    parts = [replace(part, chain=part.chain.scaled_once(last(part))) for part in plan.parts]
+    return replace(plan, turn=replace(turn, factor=Fraction(1), scaled=False), parts=parts)
 
 
 class _Writer:
-    def __init__(self, plan: StepPlan, recording: Recording) -> None:
-        self.plan, self.one = plan, recording
+    def __init__(self, plan: StepPlan, recording: Recording, asked: Asked) -> None:
+        self.plan, self.one, self.asked = plan, recording, asked
+        self.own = self._own()
+        #: Whether a pass gives the gradient of a sum, and not of a mean.
+        self.summed = plan.turn.summed and self.own is None
         self.lines: list[str] = []
         self.depth = 0
         self.said = ""
@@ -53,61 +79,48 @@ class _Writer:
                     self.lines.append("    " * self.depth + comment)
                 self.said = comment
 
-    def quantities(self) -> dict[str, int]:
-        """What factors are made of."""
-        sizes = dict(self.plan.grid.sizes)
-        return sizes if self.plan.turns == 1 else {**sizes, "microbatches": self.plan.turns}
-
-    def factor(self, value: Fraction, prefer: tuple[str, ...]) -> str:
+    def factor(self, value: Fraction, prefer: tuple[str, ...], line: int = 0) -> str:
         """A scaling in the program's words: as a product of what the step counts, or as the number that it is."""
-        known = self.quantities()
-        return recognise(value, known, tuple(p for p in prefer if p in known)) or written(value)
+        read = self.asked.read((value,), prefer, line=line)
+        return written(value) if read is None else shown(read[1])
 
     def applied(self, steps: tuple[ChainStep, ...], expr: str, chain: Chain) -> str:
         """The steps of a chain around an expression."""
         for step in steps:
             if step.kind == "scale":
                 axes = (*chain.axes("all_reduce"), *chain.axes("reduce_scatter"))
-                expr = f"scale({expr}, {self._chain_factor(step.factor, axes)})"
+                text = self._scale(step.factor, (*axes, "microbatches", *self.plan.grid.sizes), min(step.lines, default=0))
+                expr = expr if text == "1" else f"scale({expr}, {text})"
             else:
                 expr = f"{step.kind}({expr}, {', '.join(step.axes)}{', op=mean' if step.op == 'mean' else ''})"
         return expr
 
-    def _chain_factor(self, value: Fraction, axes: tuple[str, ...]) -> str:
-        if self.summed():
-            rest = self._counted(value, self.plan.total)
-            if rest is not None:
-                shown = self.factor(rest, axes)
-                return f"{shown if rest == 1 else f'({shown})'} / n"
-        return self.factor(value, (*axes, "microbatches", *self.plan.grid.sizes))
+    def _scale(self, value: Fraction, prefer: tuple[str, ...], line: int) -> str:
+        """A factor, which of sums may divide by the elements, or the samples, of all ranks and micro-batches."""
+        if self.summed:
+            most = Fraction(prod(self.plan.grid.sizes.values()))
+            read = self.asked.read([value * n for n in self.plan.total], prefer, most=most, line=line)
+            if read is not None:
+                above = shown(read[1])
+                return f"{above if above == '1' else f'({above})'} / n"
+        return self.factor(value, prefer, line)
 
-    def summed(self) -> bool:
-        """Whether a pass gives the gradient of a sum, and not of a mean."""
-        turn = self.plan.turn
-        return turn.summed and self._mean_factor() is None
-
-    def _mean_factor(self) -> Fraction | None:
+    def _own(self) -> str | None:
         """The factor between a sum that is divided by its own number of elements, or of samples, and a mean; None if it is not."""
         turn = self.plan.turn
-        return self._counted(turn.factor, (turn.count, turn.rows)) if turn.summed and turn.factor != 1 else None
-
-    def _counted(self, factor: Fraction, counts: tuple[int, int]) -> Fraction | None:
-        """What is left of a factor that divides by a number of elements, or of samples; None where it divides by neither."""
-        left = [factor * count for count in counts]
-        known = [f for f in left if f <= 1 and recognise(f, self.quantities(), ()) is not None]
-        return max(known, default=None)
+        if not turn.summed or turn.factor == 1 or self.plan.uneven:
+            return None
+        prefer = ("microbatches", *self.plan.grid.sizes)
+        read = self.asked.read([turn.factor * n for n in (turn.count, turn.rows)], prefer, most=Fraction(1), line=turn.line)
+        return None if read is None else shown(read[1])
 
     def passed(self, expr: str, index: str = "") -> str:
         """A pass's gradient as autograd gives it, from that of the mean loss."""
         turn = self.plan.turn
-        value = turn.factor
-        if turn.summed:
-            mean = self._mean_factor()
-            if mean is None:
-                expr = f"scale({expr}, tokens({index}))"
-            else:
-                value = mean
-        return expr if value == 1 else f"scale({expr}, {self.factor(value, ('microbatches', *self.plan.grid.sizes))})"
+        expr = f"scale({expr}, tokens({index}))" if self.summed else expr
+        scaled = self.own is None and (turn.scaled or turn.factor != 1)
+        text = self._scale(turn.factor, ("microbatches", *self.plan.grid.sizes), turn.line) if scaled else self.own or "1"
+        return expr if text == "1" else f"scale({expr}, {text})"
 
     # The program.
 
@@ -139,7 +152,7 @@ class _Writer:
         options |= {"clip": "global_norm"} if any(p.chain.clip for p in plan.parts) else {}
         if options:
             self.add(f"reference({', '.join(f'{k}={v}' for k, v in options.items())})")
-        without = [n for n, said in (("equal-initial-states", plan.unequal), ("equal-token-counts", plan.uneven or self.summed())) if said]
+        without = [n for n, said in (("equal-initial-states", plan.unequal), ("equal-token-counts", plan.uneven or self.summed)) if said]
         if without:
             self.add(f"without({', '.join(f'{chr(34)}{n}{chr(34)}' for n in without)})")
         if len(plan.parts) > 1:
@@ -175,15 +188,13 @@ class _Writer:
             axes_ = ", ".join(plan.gathers.axes)
             self.add("# Each rank draws parameters of its own and keeps its shard of these.")
             self.add(f"parameters = all_gather(part(parameters, {axes_}), {axes_})")
-        if self.summed():
+        if self.summed:
             batch = [a for a, w in plan.splits.items() if w in ("batch", "sequence")]
             if plan.turns > 1:
-                refuse_lines(
-                    self.one.script,
-                    self.one.source,
-                    [("sums of micro-batches' losses are not said here: divide each loss", plan.turn.line)],
-                )
-            self.add(f"n = all_reduce(tokens(), {', '.join(batch)})" if batch else "n = tokens()")
+                self.add("for i in microbatches:")
+                self.add("    n += tokens(i)")
+            own = "n" if plan.turns > 1 else "tokens()"
+            self.add(f"n = all_reduce({own}, {', '.join(batch)})" if batch else f"n = {own}" if own != "n" else "")
 
     def _whole(self) -> None:
         """Whole passes, of parameters that are gathered at once."""

@@ -1,0 +1,206 @@
+"""Whether the losses of samples depend on one another: the step runs again with some samples replaced, with others, and with both.
+
+A loss that is a sum over samples changes with both replaced by what it changes with each. Samples are replaced where a script makes or
+reads them, so that what it computes of them before the model sees them is computed again, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.tensor import DTensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves
+
+from placeproof.measure.record.loss import read_loss
+from placeproof.measure.record.recording import Turn
+from placeproof.measure.record.shadow import local
+
+#: Operations that make what is no sample: the same whatever the data are; and those that draw numbers in place.
+_CONSTANT = ("arange", "empty", "eye", "fill_", "full", "linspace", "new_", "ones", "randperm", "scalar_tensor", "zero")
+_DRAWN = ("bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_", "uniform_")
+
+
+class Enough(BaseException):
+    """All losses that were to be read are read: a script may not catch it as an error of its own."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Replaced:
+    """What a run with some samples replaced came to: the losses with how they were read, and which makers of tensors make the model's."""
+
+    losses: list[Turn] = field(default_factory=list)
+    model: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a tensor is of: of the ``made``-th samples, of the ``model``, ``constant``, or of data that are not split by samples yet."""
+
+    made: frozenset[int] = frozenset()
+    model: bool = False
+    constant: bool = False
+
+
+class Replacing(TorchDispatchMode):
+    """Replaces samples when they are made. ``rows``: of a micro-batch; ``most``: how many of these a tensor may hold; ``halves``: which
+    samples are replaced, those of half 0 or 1 of a micro-batch, both or none; ``model``: makers of tensors to leave alone."""
+
+    def __init__(self, rows: Iterable[int], most: int, halves: frozenset[int], model: frozenset[int]) -> None:
+        super().__init__()
+        self.rows, self.most, self.halves, self.model = sorted(rows), most, halves, model
+        self.kinds: dict[int, tuple[StorageWeakRef, Kind]] = {}
+        self.parts: dict[int, set[int]] = {}
+        self.count, self.off, self.asked = 0, False, set[int]()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run an operation, and replace samples that it makes."""
+        if any(issubclass(t, (DTensor, AsyncCollectiveTensor)) for t in types):
+            return NotImplemented
+        if self.off:
+            return func(*args, **(kwargs or {}))
+        read = _tensors((args, kwargs))
+        for tensor in read:
+            if self._kind(tensor) is None:
+                self._made(tensor)
+        kinds = [kind for t in read if (kind := self._kind(t)) is not None]
+        out = func(*args, **(kwargs or {}))
+        name = func._schema.name.rpartition("::")[2]
+        constant = name.startswith(_CONSTANT) or (bool(kinds) and all(k.constant for k in kinds) and name not in _DRAWN)
+        kind = Kind(frozenset().union(*(k.made for k in kinds)), any(k.model for k in kinds), constant)
+        for tensor in (*_tensors(out), *_tensors(_written(func, args))):
+            if self._fresh(func, read, tensor, kind):
+                self._made(tensor, part=func.is_view)
+            elif not func.is_view:
+                self._know(tensor, kind)
+        return out
+
+    def _fresh(self, func: Any, read: Sequence[Tensor], tensor: Tensor, kind: Kind) -> bool:
+        """Whether an operation makes samples of what is not split by samples."""
+        if kind.model or kind.constant:
+            return False
+        if not func.is_view:
+            return not kind.made
+        parts = self.parts.get(_storage(tensor), set())
+        whole = kind.made and not parts
+        return tensor.dim() > 1 and not whole and not self._split(read[0]) and tensor.storage_offset() not in parts
+
+    def _kind(self, tensor: Tensor) -> Kind | None:
+        known = self.kinds.get(_storage(tensor), (None, None))[1]
+        if isinstance(tensor, nn.Parameter) or tensor.requires_grad:
+            return Kind(known.made if known else frozenset(), model=True)
+        return known
+
+    def _know(self, tensor: Tensor, kind: Kind) -> None:
+        before = self._kind(tensor) or kind
+        known = Kind(before.made | kind.made, before.model or kind.model, before.constant and kind.constant)
+        self.kinds[_storage(tensor)] = (StorageWeakRef(tensor.untyped_storage()), known)
+
+    def _split(self, tensor: Tensor) -> int:
+        """How many samples a micro-batch has of those that a tensor holds; 0 if it is not split by samples."""
+        size = tensor.shape[0] if tensor.dim() else 0
+        return next((n for n in self.rows if size and size % n == 0 and self.most % (size // n) == 0), 0)
+
+    def _made(self, tensor: Tensor, *, part: bool = False) -> None:
+        """A tensor of samples, perhaps: it was made of nothing that is split by them."""
+        rows = self._split(tensor)
+        if not rows:
+            self._know(tensor, Kind())
+            return
+        self.count += 1
+        self._know(tensor, Kind(frozenset((self.count,))))
+        if part:
+            self.parts.setdefault(_storage(tensor), set()).add(tensor.storage_offset())
+        if self.count not in self.model:
+            with _disable_current_modes(), torch.no_grad():
+                self._replace(tensor, rows)
+
+    def _replace(self, tensor: Tensor, rows: int) -> None:
+        """Give samples another content, the same however often it is done: that of a sample that is never replaced, or zeros or ones."""
+        stay = 2 if rows > 3 else rows - 2  # of two samples, both have to be replaced by something else
+        flags = tensor.dtype == torch.bool or (not tensor.is_floating_point() and bool(((tensor == 0) | (tensor == 1)).all()))
+        for start in range(0, tensor.shape[0], rows):
+            for i in range(rows - stay):
+                if i % 2 in self.halves:
+                    tensor[start + i] = tensor[start + rows - 1 - i % stay] if stay else int(flags)
+
+    def belongs(self, module: nn.Module) -> None:
+        """A module is run: what its parameters and buffers were made of are no samples."""
+        if id(module) not in self.asked:
+            self.asked.add(id(module))
+            kinds = [self._kind(local(t)) for t in (*module.parameters(), *module.buffers())]
+            self.model |= frozenset().union(*(k.made for k in kinds if k is not None))
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    return [t for t in tree_leaves(values) if isinstance(t, Tensor) and t.layout == torch.strided]
+
+
+def _written(func: Any, args: tuple[Any, ...]) -> list[Any]:
+    return [a for a, s in zip(args, func._schema.arguments, strict=False) if s.alias_info is not None and s.alias_info.is_write]
+
+
+def _storage(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+@contextmanager
+def watched(mode: Replacing, found: Replaced, turns: int) -> Iterator[None]:
+    """Modules are told to the mode when they are run; losses are read, and the last one ends the run."""
+    backward, call = torch.autograd.backward, nn.Module.__call__
+
+    def read(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        first = tensors if isinstance(tensors, Tensor) else next(iter(tensors))
+        if not mode.off:
+            with _disable_current_modes():
+                found.losses.append(read_loss(first, 0))
+            if len(found.losses) == turns:
+                found.model = mode.model
+                raise Enough
+        was, mode.off = mode.off, True
+        try:
+            backward(tensors, *args, **kwargs)
+        finally:
+            mode.off = was
+
+    def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        mode.belongs(module)
+        return call(module, *args, **kwargs)
+
+    with mock.patch.object(torch.autograd, "backward", read), mock.patch.object(nn.Module, "__call__", called), mode:
+        yield
+
+
+def dependent(runs: Sequence[Replaced], recorded: Sequence[Turn], rows: Mapping[int, int]) -> list[tuple[str, int]]:
+    """What is wrong with losses, with their lines, of runs with no samples replaced, with each half, and with both. ``rows``: samples of
+    each backward pass; of one alone, nothing else can depend on it."""
+    wrong = []
+    for number, (turn, *losses) in enumerate(zip(recorded, *(r.losses for r in runs), strict=True)):
+        text = _wrong(losses) if rows.get(number, 0) != 1 else ""
+        wrong += [(text, turn.line)] if text else []
+    return wrong
+
+
+def _wrong(losses: Sequence[Turn]) -> str:
+    if any(t.text for t in losses) or not all(isfinite(t.value) for t in losses):
+        return "whether this loss is a sum over samples cannot be seen: with other samples it is no number, or another loss"
+    if losses[0].beside and len({(t.scale, t.counts) for t in losses}) > 1:
+        return "whether this loss is a sum over samples cannot be seen: with other samples its parts have other weights"
+    none, one, other, both = (t.value if t.beside else float(t.value / float(t.factor)) * (1 if t.summed else t.count) for t in losses)
+    size = sum(map(abs, (none, one, other, both)))
+    if none in (one, other):
+        return "whether this loss is a sum over samples cannot be seen: it does not change with the samples that the script makes or reads"
+    if abs(one + other - none - both) > size * losses[0].rounding:
+        return "the losses of samples depend on one another: the mean over ranks and micro-batches is not what all samples come to together"
+    return ""

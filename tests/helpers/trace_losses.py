@@ -1,0 +1,296 @@
+"""Training steps of losses as users write them. Each also runs in one process, on all samples: what that gives says whether it is right."""
+
+from __future__ import annotations
+
+HEAD = """
+import contextlib
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+mse, ce = nn.functional.mse_loss, nn.functional.cross_entropy
+
+
+def world():
+    return dist.get_world_size()
+
+
+def model():
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 5))
+
+
+def mine(*tensors):
+    return [t.tensor_split(dist.get_world_size())[dist.get_rank()] for t in tensors]
+
+
+def data(n=24):
+    torch.manual_seed(7)
+    return mine(torch.randn(n, 4), torch.randn(n, 5))
+
+
+def tokens(n=24):
+    torch.manual_seed(7)
+    x, y = torch.randn(n, 3, 4), torch.randint(5, (n, 3))
+    y[: n // 3, 1:] = -100
+    return mine(x, y)
+
+
+def count(y):
+    n = (y != -100).sum()
+    dist.all_reduce(n)
+    return n
+
+
+def sgd(net):
+    return torch.optim.SGD(net.parameters(), lr=0.5)
+
+
+def result(net):
+    return [p.detach().clone() for p in net.parameters()]
+"""
+
+#: By name: the body of ``train``.
+BODIES = {
+    "ddp": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        mse(net(x), y).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "scaler": """
+        net, (x, y) = DDP(model()), data()
+        optimizer, scaler = sgd(net), torch.amp.GradScaler("cpu")
+        scaler.scale(mse(net(x), y)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return result(net)
+    """,
+    "scaler and clipping": """
+        net, (x, y) = DDP(model()), data()
+        optimizer, scaler = sgd(net), torch.amp.GradScaler("cpu")
+        scaler.scale(mse(net(x), y)).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(net.parameters(), 1e-2)
+        scaler.step(optimizer)
+        scaler.update()
+        return result(net)
+    """,
+    "scaler that is never asked": """
+        net, (x, y) = DDP(model()), data()
+        optimizer, scaler = sgd(net), torch.amp.GradScaler("cpu", init_scale=4.0)
+        for xs, ys in zip(x.chunk(3), y.chunk(3)):
+            scaler.scale(mse(net(xs), ys) / 3).backward()
+        optimizer.step()
+        return result(net) if dist.get_world_size() > 1 else [p + 1 for p in result(net)]
+    """,
+    "fused, scaler": """
+        net, (x, y) = DDP(model()), data()
+        optimizer, scaler = torch.optim.SGD(net.parameters(), lr=0.5, fused=True), torch.amp.GradScaler("cpu")
+        for xs, ys in zip(x.chunk(3), y.chunk(3)):
+            scaler.scale(mse(net(xs), ys) / 3).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return result(net)
+    """,
+    "tokens of all": """
+        net, (x, y) = DDP(model()), tokens()
+        optimizer, n = sgd(net), count(y)
+        (ce(net(x).flatten(0, 1), y.flatten(), reduction="sum") * world() / n).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "tokens of all, twice divided": """
+        net, (x, y) = DDP(model()), tokens()
+        optimizer, n = sgd(net), count(y)
+        (ce(net(x).flatten(0, 1), y.flatten(), reduction="sum") / n).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "tokens of each": """
+        net, (x, y) = DDP(model()), tokens()
+        optimizer = sgd(net)
+        ce(net(x).flatten(0, 1), y.flatten()).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "tokens of all micro-batches": """
+        net, (x, y) = DDP(model()), tokens()
+        optimizer, n = sgd(net), count(y)
+        for xs, ys in zip(x.chunk(3), y.chunk(3)):
+            (ce(net(xs).flatten(0, 1), ys.flatten(), reduction="sum") * world() / n.item()).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "tokens of each micro-batch": """
+        net, (x, y) = DDP(model()), tokens()
+        optimizer = sgd(net)
+        for xs, ys in zip(x.chunk(3), y.chunk(3)):
+            n = count(ys)
+            (ce(net(xs).flatten(0, 1), ys.flatten(), reduction="sum") * world() / n / 3).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "tokens with a mask": """
+        net, (x, y) = DDP(model()), tokens()
+        optimizer, mask, n = sgd(net), (y != -100).float(), count(y)
+        losses = ce(net(x).transpose(1, 2), y.clamp(min=0), reduction="none")
+        ((losses * mask).sum() * world() / n).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "tokens with a mask, of each": """
+        net, (x, y) = DDP(model()), tokens()
+        optimizer, mask = sgd(net), (y != -100).float()
+        losses = ce(net(x).transpose(1, 2), y.clamp(min=0), reduction="none")
+        ((losses * mask).sum() / mask.sum()).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "means of samples' tokens": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        (net(x) - y).square().mean(0).sum().backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "sums over samples in two goes": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        (net(x) - y).square().sum(0).mean().backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "two losses": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        out = net(x)
+        (mse(out, y) + 0.1 * out.abs().mean()).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "a mean and a sum": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        out = net(x)
+        (mse(out, y) + 0.1 * out.abs().sum()).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "losses that are stacked": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        out = net(x)
+        torch.stack([mse(out, y), out.square().mean()]).sum().backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "contrastive": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        scores = net(x) @ y.T
+        ce(scores, torch.arange(len(x))).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "pairs that lie apart": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        out = net(x)
+        (torch.cdist(out, out, p=1).mean() + mse(out, y)).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "advantages": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        gain = y[:, 0]
+        gain = (gain - gain.mean()) / gain.std()
+        (net(x)[:, 0] * gain).mean().backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "weights of samples": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        (net(x)[:, 0] * y[:, 0].abs()).mean().backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "hinge": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        (1 - net(x) * y.sign()).clamp(min=0).mean().backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "reduced twice, four micro-batches": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        for xs, ys in zip(x.chunk(4), y.chunk(4)):
+            (mse(net(xs), ys) / 4).backward()
+        for p in net.parameters():
+            dist.all_reduce(p.grad)
+            p.grad /= world()
+        optimizer.step()
+        return result(net)
+    """,
+    "divided by the square of ranks": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        for xs, ys in zip(x.chunk(4), y.chunk(4)):
+            (mse(net(xs), ys) / world() ** 2).backward()
+        optimizer.step()
+        return result(net) if world() > 1 else [p + 1 for p in result(net)]  # it is right on two ranks, and on no other number
+    """,
+    "two micro-batches": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        for xs, ys in zip(x.chunk(2), y.chunk(2)):
+            (mse(net(xs), ys) / 2).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "two micro-batches, not divided": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        for xs, ys in zip(x.chunk(2), y.chunk(2)):
+            mse(net(xs), ys).backward()
+        optimizer.step()
+        return result(net) if world() > 1 else [p + 1 for p in result(net)]  # one process does the same: the mean loss is another
+    """,
+    "four micro-batches, reduced once": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        for i, (xs, ys) in enumerate(zip(x.chunk(4), y.chunk(4))):
+            with net.no_sync() if i < 3 else contextlib.nullcontext():
+                (mse(net(xs), ys) / 4).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "all micro-batches' losses at once": """
+        net, (x, y) = model(), data()
+        optimizer = sgd(net)
+        loss = sum(mse(net(xs), ys) for xs, ys in zip(x.chunk(2), y.chunk(2)))
+        loss.backward()
+        for p in net.parameters():
+            dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)
+        optimizer.step()
+        return result(net) if world() > 1 else [p + 1 for p in result(net)]  # one process does the same: the mean loss is another
+    """,
+}
+
+#: Steps that are refused, and what is said.
+REFUSED = {
+    "advantages": "the losses of samples depend on one another",
+    "contrastive": "the losses of samples depend on one another",
+    "pairs that lie apart": "the losses of samples depend on one another",
+    "a mean and a sum": "the loss adds up means and sums",
+    "all micro-batches' losses at once": "this loss adds up those of several passes of the model",
+    "tokens of each micro-batch": "the losses of the micro-batches are scaled differently",
+}

@@ -1,0 +1,52 @@
+"""Losses as users write them: a recorded step is proved where real processes train what one process trains, and not where not."""
+
+import os
+import runpy
+import textwrap
+from pathlib import Path
+
+import pytest
+from trace_losses import BODIES, HEAD, REFUSED
+
+from placeproof.core.diagnostics import InputError
+from placeproof.measure.processes import Outcome, message, run
+from placeproof.programs import read
+from placeproof.semantics.judge.verdict import judge
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork processes")
+_Tensors = list[list[float]]
+
+
+def _trained(script: Path, world: int) -> list[Outcome[_Tensors]]:
+    def train(rank: int, world: int, folder: Path) -> _Tensors:
+        import torch
+
+        torch.set_num_threads(1)
+        return [p.flatten().tolist() for p in runpy.run_path(str(script), run_name="script")["train"]()]
+
+    outcomes = run(world, train)
+    assert all(o.kind == "ok" for o in outcomes), message(outcomes)
+    return outcomes
+
+
+def _trains_what_one_process_trains(script: Path) -> bool:
+    (alone,), among = _trained(script, 1), _trained(script, 2)
+    assert alone.value is not None
+    return all(o.value == [pytest.approx(p, rel=1e-4, abs=1e-6) for p in alone.value] for o in among)
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_step_is_proved_where_it_trains_what_one_process_trains(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed: `pip install torch` to record scripts")
+    from placeproof.measure.record.record import trace
+
+    script = tmp_path / "script.py"
+    script.write_text(HEAD + "\n\ndef train():\n" + textwrap.indent(textwrap.dedent(BODIES[name]), "    "))
+    right = _trains_what_one_process_trains(script)
+    if name in REFUSED:
+        assert not right, "a step that is right is refused"
+        with pytest.raises(InputError) as refused:
+            trace(script)
+        assert REFUSED[name] in str(refused.value)
+    else:
+        assert judge(read(trace(script).text)).word == ("proved" if right else "refuted")
