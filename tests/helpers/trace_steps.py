@@ -545,6 +545,36 @@ STEPS = {
         """,
         "of which elements each is the norm is not followed",
     ),
+    "parameters that are gathered for what is not seen": (
+        """
+        class Hidden(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, w):
+                ctx.save_for_backward(x)
+                return x @ w.t()
+            @staticmethod
+            def backward(ctx, g):
+                return None, g.t() @ ctx.saved_tensors[0]
+        class Gathered(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.w = nn.Parameter(torch.ones(4, 4))
+                self.own = self.w.data.view(-1).chunk(dist.get_world_size())[dist.get_rank()].clone()
+            def forward(self, x):
+                whole = torch.empty(16)
+                dist.all_gather_into_tensor(whole, self.own)
+                self.w.data = whole.view(4, 4)
+                return Hidden.apply(x, self.w)
+        model()
+        net, (x, y) = Gathered(), data()
+        net.w.sum()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x), y).backward()
+        average(net)
+        optimizer.step()
+        """,
+        "no operation was seen that reads what was gathered",
+    ),
     "a mean with weights of classes": (
         """
         net, (x, _) = DDP(model()), data()

@@ -283,7 +283,11 @@ def _final(recording: Recording, index: int, grid: Grid) -> Final:
 def _gathers(recording: Recording, grid: Grid) -> Gathers:
     """What is gathered for forward and for backward of the first micro-batch, and whether the others do the same."""
     seen = [e for e in recording.events if e.kind == "all_gather" and e.states and not e.updated and e.phase in ("forward", "backward")]
-    seen = [e for e in seen if any(recording.states[i].gathered for i in e.states)]
+    read = [e for e in seen if any(recording.states[i].gathered for i in e.states)]
+    if seen and not read:
+        text = "parameters are gathered here, and no operation was seen that reads what was gathered"
+        refuse_lines(recording.script, recording.source, [(text, seen[-1].line)])
+    seen = read
     if not seen:
         return Gathers()
     turns = [_of_turn(seen, i) for i in range(len(recording.turns))]
