@@ -204,7 +204,7 @@ class Bounding:
     def _of_stages(self, of: Alike, option: Option, flows: tuple[Flow, ...], found: Found, *, whole: bool) -> Iterator[Opened]:
         """Points of which stages have the same layers, too."""
         points, each = of.points, of.each
-        divided = [flow for flow in flows if not of.piped or not np.mod(self.of.layers, points.pp * flow.chunks).all()]
+        divided = [flow for flow in flows if not of.piped or not np.mod(self.of.layers, points.pp * flow.of_copy).all()]
         found.leave_out("layers % (pp * chunks)", len(points) * (len(flows) - len(divided)) * each)
         if not divided:
             return

@@ -63,7 +63,7 @@ def misfits(flow: Flow, kinds: Sequence[StageKind], repeated: Collection[str], p
     """Rules of a pipeline, and at which points they are broken: layers that are not the same number in each run, and what a schedule needs.
     ``repeated``: the parts that are layers."""
     layers = sum(n * (kind.last - kind.first + 1) for kind in kinds for name, n in kind.times.items() if name in repeated)
-    yield "layers % (pp * chunks)", np.mod(np.round(layers), points.pp * (flow.chunks // load(flow.schedule).copies)) != 0
+    yield "layers % (pp * chunks)", np.mod(np.round(layers), points.pp * flow.of_copy) != 0
     asked = [need.rule for need in load(flow.schedule).needs]
     if asked:
         holds = [rule.value({"p": points.pp, "m": points.m, "v": flow.chunks}) for rule in asked]

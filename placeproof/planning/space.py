@@ -57,6 +57,11 @@ class Flow:
     chunks: int = 1
 
     @property
+    def of_copy(self) -> int:
+        """Runs of layers of one copy of the model on each device."""
+        return self.chunks // load(self.schedule).copies
+
+    @property
     def text(self) -> str:
         """Its name, and how many runs of layers a device has, where that is open."""
         return self.schedule if load(self.schedule).chunks is not None else f"{self.schedule}:{self.chunks}"

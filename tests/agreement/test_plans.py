@@ -23,6 +23,7 @@ from placeproof.planning.reasons import beside
 from placeproof.planning.space import AXES, Flow, Mesh, divisors, meshes
 from placeproof.planning.tables import Blocks
 from placeproof.planning.task import Task
+from placeproof.schedules import load as load_schedule
 
 #: Grids in which something was wrong once: experts with an axis, states that one device has, kernels that no exchange comes between.
 SEEDS = (0, 2, 23)
@@ -80,6 +81,16 @@ def test_devices_that_have_both_ends_of_a_model(asked: Instance) -> None:
     compared = held_against(asked, 2, *tried(asked))
     assert compared.why == []
     assert {schedule for schedule, _, _ in compared.ratios} == {flow.schedule for flow in FOLDED}
+
+
+def test_of_two_copies_each_device_has_one_run_of_layers() -> None:
+    """So there are half as many runs as each device has."""
+    asked = folded(342, (1,), L=4)
+    compared = held_against(asked, 2, *tried(asked))
+    assert compared.why == []
+    assert {schedule for schedule, _, _ in compared.ratios} == {
+        flow.schedule for flow in FOLDED if load_schedule(flow.schedule).copies == 2
+    }
 
 
 def test_recomputation_that_changes_nothing_makes_no_point_of_a_certificate() -> None:
