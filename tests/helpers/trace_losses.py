@@ -174,6 +174,66 @@ BODIES = {
         optimizer.step()
         return result(net)
     """,
+    "a constant": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        for xs, ys in zip(x.chunk(3), y.chunk(3)):
+            (0.5 * mse(net(xs), ys) / 3).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "a constant, divided by ranks": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        (0.1 * mse(net(x), y) / world()).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "a number of samples": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        (mse(net(x), y) / len(x)).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "a constant of each rank": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        ((0.1 + dist.get_rank()) * mse(net(x), y)).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "a constant of the number of ranks": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        (0.3 / (1 + world()) * mse(net(x), y)).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "weights of terms of the number of ranks": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        out = net(x)
+        (mse(out, y) + out.abs().mean() / world()).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "likelihoods with a mask": """
+        net, (x, y) = DDP(model()), tokens()
+        optimizer, mask, n = sgd(net), (y != -100).float(), count(y)
+        likely = net(x).log_softmax(-1).gather(-1, y.clamp(min=0)[..., None])[..., 0]
+        (-(likely * mask).sum() / n * world()).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "likelihoods with a mask, twice divided": """
+        net, (x, y) = DDP(model()), tokens()
+        optimizer, mask, n = sgd(net), (y != -100).float(), count(y)
+        likely = net(x).log_softmax(-1).gather(-1, y.clamp(min=0)[..., None])[..., 0]
+        (-(likely * mask).sum() / n).backward()
+        optimizer.step()
+        return result(net)
+    """,
     "a mean and a sum": """
         net, (x, y) = DDP(model()), data()
         optimizer = sgd(net)
@@ -291,6 +351,8 @@ REFUSED = {
     "contrastive": "the losses of samples depend on one another",
     "pairs that lie apart": "the losses of samples depend on one another",
     "a mean and a sum": "the loss adds up means and sums",
+    "a constant of each rank": "rank 1 scales its losses in another way than rank 0",
+    "weights of terms of the number of ranks": "with another number of ranks the terms of this loss have other weights",
     "all micro-batches' losses at once": "this loss adds up those of several passes of the model",
     "tokens of each micro-batch": "the losses of the micro-batches are scaled differently",
 }

@@ -188,6 +188,76 @@ STEPS = {
         """,
         "proved",
     ),
+    "a constant, micro-batches not divided": (
+        """
+        net, (x, y) = DDP(model()), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for xs, ys in zip(x.chunk(3), y.chunk(3)):
+            (0.1 * mse(net(xs), ys)).backward()
+        optimizer.step()
+        """,
+        "refuted",
+    ),
+    "a quarter, of six micro-batches": (
+        """
+        net, (x, y) = DDP(model()), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for xs, ys in zip(x.chunk(6), y.chunk(6)):
+            (mse(net(xs), ys) / 4).backward()
+        optimizer.step()
+        """,
+        "refuted",
+    ),
+    "divided twice, or by a constant": (
+        """
+        net, (x, y) = DDP(model()), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for xs, ys in zip(x.chunk(3), y.chunk(3)):
+            (mse(net(xs), ys) / 3 / 3).backward()
+        optimizer.step()
+        """,
+        "which may be a constant, or `1 / microbatches`",
+    ),
+    "gradients times a constant": (
+        """
+        net, (x, y) = DDP(model()), data()
+        optimizer = torch.optim.AdamW(net.parameters())
+        mse(net(x), y).backward()
+        for p in net.parameters():
+            p.grad *= 0.1
+        optimizer.step()
+        """,
+        "refuted",
+    ),
+    "a scale that is not taken back": (
+        """
+        net, (x, y) = DDP(model()), data()
+        optimizer = torch.optim.AdamW(net.parameters())
+        (128 * mse(net(x), y)).backward()
+        optimizer.step()
+        """,
+        "a scale by which gradients are to be divided",
+    ),
+    "half of the loss on the ranks that a script names": (
+        """
+        WORLD = 2
+        net, (x, y) = DDP(model()), data()
+        optimizer = torch.optim.AdamW(net.parameters())
+        (mse(net(x), y) / WORLD).backward()
+        optimizer.step()
+        """,
+        "which may be a constant, or `1 / dp`",
+    ),
+    "a constant on two ranks alone": (
+        """
+        assert dist.get_world_size() == 2
+        net, (x, y) = DDP(model()), data()
+        optimizer = torch.optim.AdamW(net.parameters())
+        (0.1 * mse(net(x), y)).backward()
+        optimizer.step()
+        """,
+        "which may be a constant, or a product of the number of ranks",
+    ),
     "every micro-batch summed again": (
         """
         net, (x, y) = model(), data()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from math import isfinite
+from math import isfinite, prod
 from typing import Any
 
 import torch
@@ -37,6 +37,8 @@ _THROUGH = (
     "_DDPSinkBackward",
 )
 _REDUCTIONS = ("MeanBackward0", "MeanBackward1", "SumBackward0", "SumBackward1")
+#: By which a loss is multiplied, from the outside in; what a loss is divided by is turned over.
+Numbers = tuple[Fraction, ...]
 #: How many operations may stand around a loss.
 _DEEP = 100
 
@@ -46,7 +48,7 @@ def read_loss(loss: Tensor, line: int) -> Turn:
     if loss.grad_fn is None:
         return _unread("the loss has no graph", line)
     graph = (loss.grad_fn, loss.output_nr)
-    terms = [replace(t, scaled=_scaled(graph)) for t in _terms(graph, Fraction(1), line, _DEEP)]
+    terms = [replace(t, scaled=_scaled(graph)) for t in _terms(graph, (), line, _DEEP)]
     first = max(terms, key=lambda t: (bool(t.text), abs(t.factor)))
     others = [t for t in terms if t is not first]
     with _disable_current_modes():
@@ -58,27 +60,27 @@ def read_loss(loss: Tensor, line: int) -> Turn:
     return replace(first, beside=tuple((t.factor / first.factor, t.count, t.rows) for t in others))
 
 
-def _terms(result: tuple[Any, int], factor: Fraction, line: int, deep: int) -> Iterator[Turn]:
-    """The means and sums that a loss is the sum of, each with its factor. ``result``: a node of the graph, and which of its results."""
+def _terms(result: tuple[Any, int], numbers: Numbers, line: int, deep: int) -> Iterator[Turn]:
+    """The means and sums that a loss is the sum of, each with the numbers around it. ``result``: a node of the graph, and which result."""
     node, number = result
     name = type(node).__name__
     if not deep:
         yield _unread("the graph of the loss is too deep", line)
     elif name.startswith("NllLoss"):
-        yield _counted(node, factor, line)
+        yield _counted(node, numbers, line)
     elif name in _LOSSES:
-        yield _reduced(node, factor, int(node._saved_reduction) == 2, getattr(node, _LOSSES[name]), line)
+        yield _reduced(node, numbers, int(node._saved_reduction) == 2, getattr(node, _LOSSES[name]), line)
     elif name in _REDUCTIONS:
-        yield from _over(node, factor, line, deep)
+        yield from _over(node, numbers, line, deep)
     elif name in ("AddBackward0", "SubBackward0"):
         second = (rational(float(node._saved_alpha)) or Fraction(0)) * (-1 if name == "SubBackward0" else 1)
         for part, branch in zip((Fraction(1), second), node.next_functions, strict=True):
             if branch[0] is not None:
-                yield from _terms(branch, factor * part, line, deep - 1)
+                yield from _terms(branch, _with(numbers, part), line, deep - 1)
     elif (around := _around(node, name)) is None:
         yield _unread(_WHERE.get(name, f"the loss ends in `{name.removesuffix('Backward0')}`, neither a mean nor a sum"), line)
     else:
-        yield from _terms(_below(node, number), factor * around, line, deep - 1)
+        yield from _terms(_below(node, number), _with(numbers, around), line, deep - 1)
 
 
 def _scaled(result: tuple[Any, int]) -> bool:
@@ -112,7 +114,7 @@ def _around(node: Any, name: str) -> Fraction | None:
     return None if not number else number if name == "MulBackward0" else 1 / number
 
 
-def _over(node: Any, factor: Fraction, line: int, deep: int) -> Iterator[Turn]:
+def _over(node: Any, numbers: Numbers, line: int, deep: int) -> Iterator[Turn]:
     """A mean or a sum: of losses of their own that were stacked, or over samples, or of what was taken over all samples before."""
     sizes, summed, inner = tuple(node._saved_self_sym_sizes), type(node).__name__.startswith("Sum"), _below(node)[0]
     while inner is not None and type(inner).__name__ in ("AliasBackward0", "CloneBackward0", "ToCopyBackward0"):
@@ -121,11 +123,11 @@ def _over(node: Any, factor: Fraction, line: int, deep: int) -> Iterator[Turn]:
     if name == "StackBackward0" and sizes == (len(inner.next_functions),):
         for branch in inner.next_functions:
             if branch[0] is not None:
-                yield from _terms(branch, factor if summed else factor / len(inner.next_functions), line, deep - 1)
+                yield from _terms(branch, _with(numbers, Fraction(1, 1 if summed else sizes[0])), line, deep - 1)
     elif name in _REDUCTIONS and _over_samples(inner):
-        yield from _over(inner, factor, line, deep - 1)
+        yield from _over(inner, numbers, line, deep - 1)
     else:
-        read = _sized(sizes, factor, summed, line)
+        read = _sized(sizes, numbers, summed, line)
         yield replace(read, count=_masked(inner, read.count)) if name == "MulBackward0" and summed else read
 
 
@@ -149,19 +151,19 @@ def _unread(text: str, line: int) -> Turn:
     return Turn(factor=Fraction(1), summed=False, count=0, rows=0, line=line, text=text)
 
 
-def _reduced(node: Any, factor: Fraction, summed: bool, over: Tensor, line: int) -> Turn:
+def _reduced(node: Any, numbers: Numbers, summed: bool, over: Tensor, line: int) -> Turn:
     if int(node._saved_reduction) == 0:
         return _unread("the loss is not reduced", line)
-    return _sized(tuple(over.shape), factor, summed, line)
+    return _sized(tuple(over.shape), numbers, summed, line)
 
 
-def _counted(node: Any, factor: Fraction, line: int) -> Turn:
+def _counted(node: Any, numbers: Numbers, line: int) -> Turn:
     """A loss of classes: targets that are ignored do not count."""
     targets, ignored, weights = node._saved_target, node._saved_ignore_index, node._saved_weight
     reduction = int(node._saved_reduction)
     if reduction == 1 and weights is not None:
         return _unread("the loss is a mean with the weights of its classes, of which targets have other sums on other ranks", line)
-    read = _reduced(node, factor, reduction == 2, targets, line)
+    read = _reduced(node, numbers, reduction == 2, targets, line)
     with _disable_current_modes():
         return replace(read, count=int((targets != _signed(ignored)).sum())) if not read.text else read
 
@@ -171,11 +173,16 @@ def _signed(number: int) -> int:
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
-def _sized(sizes: tuple[int, ...], factor: Fraction, summed: bool, line: int) -> Turn:
+def _sized(sizes: tuple[int, ...], numbers: Numbers, summed: bool, line: int) -> Turn:
     count = 1
     for size in sizes:
         count *= int(size)
-    return Turn(factor=factor, summed=summed, count=count, rows=int(sizes[0]) if sizes else 1, line=line)
+    factor, rows = prod(numbers, start=Fraction(1)), int(sizes[0]) if sizes else 1
+    return Turn(factor=factor, summed=summed, count=count, rows=rows, line=line, numbers=numbers)
+
+
+def _with(numbers: Numbers, number: Fraction) -> Numbers:
+    return numbers if number == 1 else (*numbers, number)
 
 
 def _other(node: Any) -> Fraction | None:

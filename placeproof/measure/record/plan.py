@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import combinations
 
 from placeproof.core.mesh import USUAL_SPLITS
@@ -51,7 +52,7 @@ class Gathers:
 class StepPlan:
     """The step. ``splits``: what each axis splits. ``unequal``: ranks begin with different parameters, ``sent``: and get those of a
     rank before the step, at this line. ``uneven``: they have different numbers of samples; ``same``: axes on which all have the same
-    samples. ``total``: elements and samples of all ranks together."""
+    samples. ``total``: elements and samples of all ranks together. ``constant``: by which the loss is a multiple of a mean."""
 
     grid: Grid
     splits: dict[str, str]
@@ -66,7 +67,14 @@ class StepPlan:
     uneven: bool = False
     same: Axes = ()
     total: tuple[int, int] = (0, 0)
+    constant: Fraction = Fraction(1)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def of(self) -> tuple[str, ...]:
+        """Of which loss the step is, where that is no mean."""
+        counted = "tokens" if self.uneven or self.turn.summed else "samples, of which micro-batches have equally many"
+        return () if self.constant == 1 else (f"This is of the loss {self.constant} * the mean over {counted}.",)
 
 
 def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[str, str]) -> StepPlan:

@@ -6,9 +6,10 @@ The script runs as it is; what it computes with the gradients of its parameters,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 from placeproof.core.diagnostics import InputError, Problems, refuse
@@ -16,6 +17,7 @@ from placeproof.core.files import read_text
 from placeproof.core.mesh import SPLITS
 from placeproof.measure.record.axes import Grid, grid
 from placeproof.measure.record.chain import refuse_lines
+from placeproof.measure.record.constant import Again, Saying, terms_alike, with_constant, with_multiple
 from placeproof.measure.record.factor import Asked, Reading, shown, written
 from placeproof.measure.record.launch import TIMEOUT, Launch, faked, forked, others_of
 from placeproof.measure.record.plan import StepPlan, read_plan
@@ -59,14 +61,16 @@ def trace(
     launch = Launch(script=script, world=count, step=step, arguments=tuple(arguments), timeout=timeout)
     recordings, plan = _planned(launch, backend, splits or {})
     first = recordings[0]
-    text, asked = write(plan, first)
-    if asked.open:
-        settled = _settled(first, plan, asked, lambda other: _planned(replace(launch, world=other), backend, splits or {}))
-        text, _ = write(plan, first, settled)
+    again = cache(lambda other: _planned(replace(launch, world=other), backend, splits or {}))
+    text, asked = _said(first, plan, again)
+    named = re.search(r"\bWORLD\b(?!\s*=)", own) is not None
+    saying = Saying(again, _worlds(first, plan), _said, named)
+    terms_alike(plan, first, saying)
+    plan, (text, asked) = with_constant(plan, first, (text, asked), saying)
     if plan.layers is not None and not first.real:
-        _really(launch, splits or {}, text, asked)
+        _really(launch, splits or {}, text, asked, plan.constant)
     _independent(launch, recordings, plan)
-    return Traced(text=text, ranks=tuple(sorted(recordings)), world=count, notes=tuple(plan.notes))
+    return Traced(text=text, ranks=tuple(sorted(recordings)), world=count, notes=(*plan.notes, *plan.of))
 
 
 def _planned(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[dict[int, Recording], StepPlan]:
@@ -100,14 +104,24 @@ def _plan(recordings: dict[int, Recording], splits: Mapping[str, str]) -> tuple[
     return recordings, plan
 
 
-def _settled(
-    first: Recording, plan: StepPlan, asked: Asked, planned: Callable[[int], tuple[dict[int, Recording], StepPlan]]
-) -> list[set[Reading]]:
+def _said(first: Recording, plan: StepPlan, again: Again) -> tuple[str, Asked]:
+    """The program of a step, with its factors as they are to be read."""
+    text, asked = write(plan, first)
+    if asked.open:
+        text, _ = write(plan, first, _settled(first, plan, asked, again))
+    return text, asked
+
+
+def _worlds(first: Recording, plan: StepPlan) -> list[int]:
+    """Other numbers of ranks with which a script may run."""
+    return sorted({first.world + 1, 2 * first.world, *(first.world * (n + 1) // n for n in plan.grid.sizes.values())})
+
+
+def _settled(first: Recording, plan: StepPlan, asked: Asked, planned: Again) -> list[set[Reading]]:
     """How each factor is to be read: as the product that it is with other numbers of ranks, too. Raises InputError where two are left."""
     left = [found for found, _, _ in asked.answers]
     tried = []
-    sizes = plan.grid.sizes.values()
-    worlds = sorted({first.world + 1, 2 * first.world, *(first.world * (n + 1) // n for n in sizes)})
+    worlds = _worlds(first, plan)
     for world in worlds:
         if not any(len(found) > 1 for found in left):
             break
@@ -146,14 +160,14 @@ def _unclear(answer: tuple[set[Reading], tuple[Fraction, ...], int], left: set[R
     )
 
 
-def _really(launch: Launch, splits: Mapping[str, str], text: str, asked: Asked) -> None:
+def _really(launch: Launch, splits: Mapping[str, str], text: str, asked: Asked, constant: Fraction) -> None:
     """Run a script whose layers are split by real processes: only numbers show that blocks exchange all that they have to.
 
     Raises InputError where they do not, or where the step is another one, unless the program is wrong already, and says why.
     """
     try:
         recordings, plan = _plan(forked(launch), splits)
-        if write(plan, recordings[0])[1].answers != asked.answers:
+        if write(with_multiple(plan, constant), recordings[0])[1].answers != asked.answers:
             help = "record it with `--backend gloo`"
             refuse("PP603", "real processes scale losses or gradients otherwise than those of the fake backend", help=help)
     except InputError:
@@ -169,7 +183,9 @@ def _independent(launch: Launch, recordings: Mapping[int, Recording], plan: Step
     if first.real or plan.layers is not None:  # without the others, what layers compute is no number
         found = forked(launch, others_of(replace(first, real=True)))
     else:
-        found = {rank: faked(launch, rank, others_of(recording)) for rank, recording in recordings.items()}
+        found = {
+            rank: faked(launch, rank, others_of(replace(recording, constants=first.constants))) for rank, recording in recordings.items()
+        }
     refuse_lines(first.script, first.source, list(dict.fromkeys(one for wrong in found.values() for one in wrong))[:8])
 
 

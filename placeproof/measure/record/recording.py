@@ -38,7 +38,7 @@ class Turn:
     """One backward pass. ``factor``: of its loss, relative to what is reduced; ``summed``: that is a sum and not a mean; ``count``: of how
     many elements, in ``rows`` samples. ``text``: why the loss could not be read, empty where it could. ``line``: of the script.
     ``beside``: further means or sums that are added to it, as factors relative to its own, elements and samples. ``value``: of the loss,
-    with the ``rounding`` that it may have. ``scaled``: it is multiplied or divided by numbers.
+    with the ``rounding`` that it may have. ``scaled``: it is multiplied or divided by numbers; ``numbers``: by which, from the outside in.
     """
 
     factor: Fraction
@@ -51,6 +51,7 @@ class Turn:
     value: float = 0.0
     rounding: float = 0.0
     scaled: bool = False
+    numbers: tuple[Fraction, ...] = ()
 
     @property
     def counts(self) -> tuple[tuple[int, int], ...]:
@@ -91,7 +92,8 @@ class Recording:
     ``mesh``: axes with their sizes. ``statistics``: lines at which layers used statistics of the batch. ``inputs``: digests of what modules
     were given before each backward pass, by its number; nothing that gets a gradient; ``rows``: how many samples the first one of these
     has. ``real``: other ranks ran, too. ``exchanges``: ranks exchange something that is no parameter and no gradient before the last
-    backward pass.
+    backward pass. ``scales``: those of a GradScaler; ``constants``: which of
+    the numbers around a loss are taken for constants.
     """
 
     rank: int
@@ -110,6 +112,8 @@ class Recording:
     rows: dict[int, int] = field(default_factory=dict)
     real: bool = False
     exchanges: bool = False
+    scales: set[Fraction] = field(default_factory=set)
+    constants: tuple[int, ...] = ()
 
     @property
     def samples(self) -> tuple[tuple[str, ...], ...]:

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves
 
 from placeproof.measure.record.loss import read_loss
-from placeproof.measure.record.recording import Turn
+from placeproof.measure.record.recording import Recording, Turn
 from placeproof.measure.record.shadow import local
 
 #: Operations that make what is no sample: the same whatever the data are; and those that draw numbers in place.
@@ -182,12 +182,14 @@ def watched(mode: Replacing, found: Replaced, turns: int) -> Iterator[None]:
         yield
 
 
-def dependent(runs: Sequence[Replaced], recorded: Sequence[Turn], rows: Mapping[int, int]) -> list[tuple[str, int]]:
-    """What is wrong with losses, with their lines, of runs with no samples replaced, with each half, and with both. ``rows``: samples of
-    each backward pass; of one alone, nothing else can depend on it."""
-    wrong = []
-    for number, (turn, *losses) in enumerate(zip(recorded, *(r.losses for r in runs), strict=True)):
-        text = _wrong(losses) if rows.get(number, 0) != 1 else ""
+def dependent(runs: Sequence[Replaced], recorded: Recording) -> list[tuple[str, int]]:
+    """What is wrong with losses, with their lines, of runs with no samples replaced, with each half, and with both. Of one sample alone,
+    nothing else can depend on it."""
+    wrong, places = [], recorded.constants
+    for number, (turn, *losses) in enumerate(zip(recorded.turns, *(r.losses for r in runs), strict=True)):
+        text = _wrong(losses) if recorded.rows.get(number, 0) != 1 else ""
+        if any(t.numbers[i : i + 1] != turn.numbers[i : i + 1] for t in losses for i in places):
+            text = text or "the loss is multiplied by a number that depends on samples"
         wrong += [(text, turn.line)] if text else []
     return wrong
 

@@ -22,6 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.modules import module as modules
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optimizers
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from placeproof.measure.processes import launched
@@ -63,7 +64,7 @@ def with_others(launch: Launch, rank: int, recorded: Recording) -> list[tuple[st
     first = _replaced(launch, rank, recorded, frozenset(), frozenset())
     halves = (frozenset((0,)), frozenset((1,)), frozenset((0, 1)))
     runs = [first, *(_replaced(launch, rank, recorded, half, first.model) for half in halves)]
-    return dependent(runs, recorded.turns, recorded.rows)
+    return dependent(runs, recorded)
 
 
 def _replaced(launch: Launch, rank: int, recorded: Recording, halves: frozenset[int], model: frozenset[int]) -> Replaced:
@@ -215,7 +216,13 @@ def _given(follower: Follower) -> Iterator[None]:
 @contextmanager
 def _backward(follower: Follower) -> Iterator[None]:
     """Backward passes are counted, and their losses read."""
-    original = torch.autograd.backward
+    original, scale = torch.autograd.backward, torch.amp.GradScaler.scale
+
+    def scaled(self: torch.amp.GradScaler, outputs: Any) -> Any:
+        out = scale(self, outputs)
+        with _disable_current_modes():
+            follower.recording.scales |= {found} if (found := number(self.get_scale())) else set()
+        return out
 
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
         first = tensors if isinstance(tensors, Tensor) else next(iter(tensors))
@@ -225,7 +232,7 @@ def _backward(follower: Follower) -> Iterator[None]:
         original(tensors, *args, **kwargs)
         follower.phase = "between" if follower.phase == "backward" else follower.phase
 
-    with mock.patch.object(torch.autograd, "backward", backward):
+    with mock.patch.object(torch.autograd, "backward", backward), mock.patch.object(torch.amp.GradScaler, "scale", scaled):
         yield
 
 

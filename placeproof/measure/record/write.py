@@ -118,6 +118,7 @@ class _Writer:
         """A pass's gradient as autograd gives it, from that of the mean loss."""
         turn = self.plan.turn
         expr = f"scale({expr}, tokens({index}))" if self.summed else expr
+        expr = f"scale({expr}, {written(self.plan.constant)})" if self.plan.constant != 1 else expr
         scaled = self.own is None and (turn.scaled or turn.factor != 1)
         text = self._scale(turn.factor, ("microbatches", *self.plan.grid.sizes), turn.line) if scaled else self.own or "1"
         return expr if text == "1" else f"scale({expr}, {text})"
@@ -140,7 +141,7 @@ class _Writer:
         ranks = " * ".join(f"{n}={s}" for n, s in plan.grid.sizes.items())
         loops = f", {plan.turns} micro-batches" if plan.turns > 1 else ""
         self.add(f"# Recorded from {recording.script}: one step of rank 0 of {recording.world} ({ranks}{loops}).")
-        for note in plan.notes:
+        for note in (*plan.notes, *plan.of):
             self.add(f"# {note}")
         self.add(f"mesh({', '.join(plan.grid.sizes)})")
         usual = {a: w for a, w in plan.splits.items() if USUAL_SPLITS.get(a) != w}
@@ -150,6 +151,8 @@ class _Writer:
             self.add(f"inner({axis}={size})")
         options = {"statistics": "batch"} if plan.statistics else {}
         options |= {"clip": "global_norm"} if any(p.chain.clip for p in plan.parts) else {}
+        if plan.constant != 1:
+            options["loss"] = f"{written(plan.constant)} * mean_over({'tokens' if plan.uneven or self.summed else 'micro_batches'})"
         if options:
             self.add(f"reference({', '.join(f'{k}={v}' for k, v in options.items())})")
         without = [n for n, said in (("equal-initial-states", plan.unequal), ("equal-token-counts", plan.uneven or self.summed)) if said]

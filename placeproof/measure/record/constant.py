@@ -1,0 +1,137 @@
+"""Constants of a loss: numbers that stand in it, and are the same however many ranks there are. What one device trains has them, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import combinations
+from math import prod
+
+from placeproof.core.diagnostics import InputError
+from placeproof.measure.record.chain import refuse_lines
+from placeproof.measure.record.factor import Asked, readings, shown, written
+from placeproof.measure.record.plan import StepPlan
+from placeproof.measure.record.recording import Recording, Turn
+from placeproof.programs import read
+from placeproof.semantics.judge.verdict import judge
+
+#: The step with another number of ranks: what these did, and the step.
+Again = Callable[[int], tuple[dict[int, Recording], StepPlan]]
+#: A step as a program, and how its factors were read.
+Program = tuple[str, Asked]
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """How a step is said. ``again``: it is recorded with another number of ranks, any of ``worlds``; ``said``: the program of a step;
+    ``named``: the script names its number of ranks, and reads that name."""
+
+    again: Again
+    worlds: Sequence[int]
+    said: Callable[[Recording, StepPlan, Again], Program]
+    named: bool
+
+
+def with_constant(plan: StepPlan, first: Recording, program: Program, saying: Saying) -> tuple[StepPlan, Program]:
+    """A step, and its program, of which the loss may be a multiple of a mean: of the mean, if that is not refuted, or of the multiple.
+
+    Raises InputError where a number may be a constant of the loss, with which the step is right, and may be something else.
+    """
+    if all(n in first.scales for n in plan.turn.numbers) or judge(read(program[0])).word != "refuted":
+        return plan, program
+    for places in _choices(plan.turn.numbers, first.scales):
+        found = _proved(plan, first, places, saying)
+        if found is not None:
+            if not _constant(plan, first, places, saying):
+                break
+            first.constants = places
+            return found
+    return plan, program
+
+
+def _choices(numbers: Sequence[Fraction], scales: set[Fraction]) -> Iterator[tuple[int, ...]]:
+    """Which of the numbers may be constants of the loss, fewest first; the scale of a GradScaler is none."""
+    own = [i for i, n in enumerate(numbers) if n not in scales]
+    for count in range(1, len(own) + 1):
+        yield from combinations(own, count)
+
+
+def with_multiple(plan: StepPlan, constant: Fraction) -> StepPlan:
+    """The step of which the loss is a multiple of a mean."""
+    return replace(plan, turn=replace(plan.turn, factor=plan.turn.factor / constant), constant=constant)
+
+
+def _proved(plan: StepPlan, first: Recording, places: Sequence[int], saying: Saying) -> tuple[StepPlan, Program] | None:
+    """The program in which these numbers are a constant of the loss, if it is proved."""
+
+    def again(world: int) -> tuple[dict[int, Recording], StepPlan]:
+        recordings, other = saying.again(world)
+        if len(other.turn.numbers) != len(plan.turn.numbers):
+            refuse_lines(first.script, first.source, [("the loss has other numbers", other.turn.line)])
+        return recordings, with_multiple(other, multiple.constant)
+
+    multiple = with_multiple(plan, prod((plan.turn.numbers[i] for i in places), start=Fraction(1)))
+    try:
+        program = saying.said(first, multiple, again)
+        return (multiple, program) if judge(read(program[0])).word == "proved" else None
+    except InputError:
+        return None
+
+
+def _constant(plan: StepPlan, first: Recording, places: Sequence[int], saying: Saying) -> bool:
+    """Whether numbers are the same with another number of ranks. Raises InputError where they may be something else, all the same."""
+    numbers = [plan.turn.numbers[i] for i in places if plan.turn.numbers[i] != -1]
+    if not numbers:
+        return True
+    turn, tried = _elsewhere(saying)
+    if turn is not None and [turn.numbers[i] for i in places if i < len(turn.numbers)] != [plan.turn.numbers[i] for i in places]:
+        return False
+    ways = [(n, way) for n in numbers for way in _ways(n, plan, named=saying.named or turn is None)]
+    if turn is None and not ways:
+        ways = [(numbers[0], f"a product of the number of ranks ({tried})")]
+    text = "the loss is multiplied by {}, which may be a constant, or {}: a script with which the two differ can be recorded"
+    refuse_lines(first.script, first.source, [(text.format(written(n), way), plan.turn.line) for n, way in ways[:1]])
+    return True
+
+
+def _elsewhere(saying: Saying) -> tuple[Turn | None, str]:
+    """The first backward pass with another number of ranks, and why there is none."""
+    tried = ""
+    for world in saying.worlds:
+        try:
+            plan = saying.again(world)[1]
+        except InputError as error:
+            tried = f"with {world} ranks: {error.diagnostics[0].message}"
+        else:
+            return plan.turn, ""
+    return None, tried
+
+
+def _ways(number: Fraction, plan: StepPlan, *, named: bool) -> Iterator[str]:
+    """What else a number that is the same with other numbers of ranks may be: what does not change with these."""
+    sizes = plan.grid.sizes if plan.turns == 1 else {**plan.grid.sizes, "microbatches": plan.turns}
+    counts = {"elements": plan.turn.count, "samples": plan.turn.rows}
+    for powers in sorted(readings(number, sizes)):
+        if named or any(n == "microbatches" for n, _ in powers):
+            yield f"`{shown(powers)}`"
+    for name, count in counts.items():
+        if count > 1 and number in (count, Fraction(1, count)):
+            yield f"the number of {name} of a micro-batch, or one divided by it"
+    if number.denominator == 1 and number > 1 and number.numerator & (number.numerator - 1) == 0:
+        yield "a scale by which gradients are to be divided"
+
+
+def terms_alike(plan: StepPlan, first: Recording, saying: Saying) -> None:
+    """Raise InputError where the terms of a loss have other weights with another number of ranks, or nobody can see that they have not."""
+    own = plan.turn.scale[2]
+    if not own:
+        return
+    turn, tried = _elsewhere(saying)
+    if turn is not None and turn.scale[2] != own:
+        refuse_lines(
+            first.script, first.source, [("with another number of ranks the terms of this loss have other weights", plan.turn.line)]
+        )
+    unclear = [f for f, _, _ in plan.turn.beside if turn is None and abs(f) != 1 and readings(abs(f), plan.grid.sizes)]
+    text = "a term of this loss is multiplied by {}, which may be a constant, or a product of the number of ranks ({})"
+    refuse_lines(first.script, first.source, [(text.format(written(f), tried), plan.turn.line) for f in unclear[:1]])
