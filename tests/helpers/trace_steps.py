@@ -258,6 +258,25 @@ STEPS = {
         """,
         "which may be a constant, or a product of the number of ranks",
     ),
+    "a number that depends on samples": (
+        """
+        net, (x, y) = DDP(model()), data()
+        optimizer, weights = torch.optim.AdamW(net.parameters()), torch.tensor([3.0, 1, 1, 1, 1, 1])
+        (mse(net(x), y) * weights.max()).backward()
+        optimizer.step()
+        """,
+        "the loss is multiplied by a number that depends on samples",
+    ),
+    "a sum by what is no count": (
+        """
+        net, (x, y) = DDP(model()), data()
+        optimizer = torch.optim.AdamW(net.parameters())
+        weights = torch.rand(6, 1)
+        ((net(x) - y).square() * weights).sum().div(7.25).backward()
+        optimizer.step()
+        """,
+        "this loss is a sum, multiplied by 4 / 29",
+    ),
     "every micro-batch summed again": (
         """
         net, (x, y) = model(), data()

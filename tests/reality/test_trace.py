@@ -381,7 +381,7 @@ def test_a_script_is_given_its_arguments_and_may_end_itself(tmp_path: Path, caps
     script = tmp_path / "main.py"
     script.write_text(
         HEAD
-        + "import sys\nassert sys.argv == [__file__, '--scale', '2', '-x']\n"
+        + "import sys\nassert sys.argv == [__file__, '--scale', '3', '-x']\n"
         + "".join(
             f"{line}\n"
             for line in (
@@ -393,8 +393,10 @@ def test_a_script_is_given_its_arguments_and_may_end_itself(tmp_path: Path, caps
             )
         )
     )
-    assert run(["trace", "record", str(script), "--", "--scale", "2", "-x"]) == 0
-    assert verdict(capsys.readouterr().out) == "refuted"
+    assert run(["trace", "record", str(script), "--", "--scale", "3", "-x"]) == 0
+    text = capsys.readouterr().out
+    assert "loss=1 / 3 * mean_over(micro_batches)" in text
+    assert verdict(text) == "proved"
 
 
 def test_a_number_of_ranks_that_has_to_be_worked_out_is_asked_for(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ Program = tuple[str, Asked]
 @dataclass(frozen=True, slots=True)
 class Saying:
     """How a step is said. ``again``: it is recorded with another number of ranks, any of ``worlds``; ``said``: the program of a step;
-    ``named``: the script names its number of ranks, and reads that name."""
+    ``named``: the script is told its number of ranks by a name that it reads, or an argument."""
 
     again: Again
     worlds: Sequence[int]
@@ -36,7 +36,8 @@ class Saying:
 def with_constant(plan: StepPlan, first: Recording, program: Program, saying: Saying) -> tuple[StepPlan, Program]:
     """A step, and its program, of which the loss may be a multiple of a mean: of the mean, if that is not refuted, or of the multiple.
 
-    Raises InputError where a number may be a constant of the loss, with which the step is right, and may be something else.
+    Raises InputError where a number may be a constant of the loss, with which the step is right, and may be something else, and where a
+    sum is divided by what nobody knows.
     """
     if all(n in first.scales for n in plan.turn.numbers) or judge(read(program[0])).word != "refuted":
         return plan, program
@@ -47,6 +48,7 @@ def with_constant(plan: StepPlan, first: Recording, program: Program, saying: Sa
                 break
             first.constants = places
             return found
+    _known(plan, first)
     return plan, program
 
 
@@ -77,6 +79,15 @@ def _proved(plan: StepPlan, first: Recording, places: Sequence[int], saying: Say
         return (multiple, program) if judge(read(program[0])).word == "proved" else None
     except InputError:
         return None
+
+
+def _known(plan: StepPlan, first: Recording) -> None:
+    """Raise InputError where a sum is multiplied or divided by numbers of which one is no count of ranks, micro-batches or elements."""
+    turn, sizes = plan.turn, plan.grid.sizes if plan.turns == 1 else {**plan.grid.sizes, "microbatches": plan.turns}
+    counts = (1, turn.count, turn.rows, *plan.total)
+    lost = [n for n in turn.numbers if abs(n) != 1 and not any(readings(abs(n) * count, sizes) for count in counts)]
+    text = "this loss is a sum, multiplied by {}: that is no count of its elements, of samples, of ranks or of micro-batches"
+    refuse_lines(first.script, first.source, [(text.format(written(n)), turn.line) for n in lost[:1] if turn.summed])
 
 
 def _constant(plan: StepPlan, first: Recording, places: Sequence[int], saying: Saying) -> bool:

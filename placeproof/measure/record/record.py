@@ -63,7 +63,7 @@ def trace(
     first = recordings[0]
     again = cache(lambda other: _planned(replace(launch, world=other), backend, splits or {}))
     text, asked = _said(first, plan, again)
-    named = re.search(r"\bWORLD\b(?!\s*=)", own) is not None
+    named = re.search(r"\bWORLD\b(?!\s*=)", own) is not None or str(count) in re.findall(r"\d+", " ".join(arguments))
     saying = Saying(again, _worlds(first, plan), _said, named)
     terms_alike(plan, first, saying)
     plan, (text, asked) = with_constant(plan, first, (text, asked), saying)
@@ -183,9 +183,8 @@ def _independent(launch: Launch, recordings: Mapping[int, Recording], plan: Step
     if first.real or plan.layers is not None:  # without the others, what layers compute is no number
         found = forked(launch, others_of(replace(first, real=True)))
     else:
-        found = {
-            rank: faked(launch, rank, others_of(replace(recording, constants=first.constants))) for rank, recording in recordings.items()
-        }
+        same = {rank: replace(recording, constants=first.constants) for rank, recording in recordings.items()}
+        found = {rank: faked(launch, rank, others_of(recording)) for rank, recording in same.items()}
     refuse_lines(first.script, first.source, list(dict.fromkeys(one for wrong in found.values() for one in wrong))[:8])
 
 
