@@ -66,6 +66,16 @@ def others_of(recording: Recording) -> Follow[list[tuple[str, int]]]:
     return others
 
 
+def functions_of(recording: Recording) -> Follow[list[tuple[str, int]]]:
+    """What is wrong with modules that exchange activations, as functions and with their derivatives, with the lines of the script."""
+
+    def functions(launch: Launch, rank: int, _: Path) -> list[tuple[str, int]]:
+        found: list[tuple[str, int]] = _session().as_functions(launch, rank, recording)
+        return found
+
+    return functions
+
+
 def faked(launch: Launch, rank: int, follow: Follow[T] = _alone) -> T:  # type: ignore[assignment]
     """What one rank brings without the others, under the fake process group. Raises InputError where it fails, dies or hangs."""
     _session()

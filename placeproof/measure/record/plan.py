@@ -11,6 +11,7 @@ from itertools import combinations
 from placeproof.core.mesh import USUAL_SPLITS
 from placeproof.measure.record.axes import Grid, ranks_of
 from placeproof.measure.record.chain import Axes, Chain, UnreadableError, flattened, read_chain, refuse_lines
+from placeproof.measure.record.experts import read_experts
 from placeproof.measure.record.layers import Layers, read_layers
 from placeproof.measure.record.recording import Recording, Seen, Turn
 
@@ -50,9 +51,10 @@ class Gathers:
 
 @dataclass(slots=True, kw_only=True)
 class StepPlan:
-    """The step. ``splits``: what each axis splits. ``unequal``: ranks begin with different parameters, ``sent``: and get those of a
-    rank before the step, at this line. ``uneven``: they have different numbers of samples; ``same``: axes on which all have the same
-    samples. ``total``: elements and samples of all ranks together. ``constant``: by which the loss is a multiple of a mean."""
+    """The step. ``splits``: what each axis splits. ``experts``: the axis along which those of the first part lie. ``unequal``: ranks begin
+    with different parameters, ``sent``: and get those of a rank before the step, at this line. ``uneven``: they have different numbers of
+    samples; ``same``: axes on which all have the same samples. ``total``: elements and samples of all ranks together. ``constant``:
+    by which the loss is a multiple of a mean."""
 
     grid: Grid
     splits: dict[str, str]
@@ -61,6 +63,7 @@ class StepPlan:
     turn: Turn
     turns: int
     layers: Layers | None = None
+    experts: Axes = ()
     statistics: int = 0
     unequal: bool = False
     sent: tuple[Axes, int, int] | None = None
@@ -86,7 +89,9 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     _means(recordings)
     unread = [(f"this loss is not understood: {t.text}", t.line) for t in first.turns if t.text]
     unread += [
-        (f"the exchange `{e.kind}` cannot be said", e.line) for e in first.events if e.kind in ("send", "recv", "all_to_all", "gather")
+        (f"the exchange `{e.kind}` cannot be said", e.line)
+        for e in first.events
+        if e.kind in ("send", "recv", "gather") or (e.kind == "all_to_all" and e.states)
     ]
     refuse_lines(first.script, first.source, unread[:8])
     if not first.updates:
@@ -95,7 +100,8 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     splits = _splits(grid, split, given)
     if grid.made and list(splits.values()) == ["hidden"] and "dp" in grid.sizes:
         return read_plan(recordings, Grid({"tp": first.world}, made=True), given)
-    parts = _parts(recordings, grid, split)
+    experts = read_experts(recordings, grid)
+    parts = _parts(recordings, grid, split | experts)
     uneven = len({t.counts for r in recordings.values() for t in r.turns}) > 1
     plan = StepPlan(
         grid=grid, splits=splits, parts=parts, gathers=_gathers(first, grid), turn=first.turns[0], turns=len(first.turns), uneven=uneven
@@ -108,7 +114,11 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     for other in recordings.values():
         _alike(first, other, grid)
         _once(other)
-    _beginning(plan, recordings, split)
+    plan.experts = next(iter(experts.values()), ())
+    if plan.experts and (plan.layers or plan.gathers.axes or split):
+        text = "experts beside layers that are split, or parameters that are gathered, cannot be said"
+        refuse_lines(first.script, first.source, [(text, first.turns[0].line)])
+    _beginning(plan, recordings, split | experts)
     _samples(plan, recordings)
     _complete(plan, first)
     return plan

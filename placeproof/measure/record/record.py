@@ -19,7 +19,7 @@ from placeproof.measure.record.axes import Grid, grid
 from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.constant import Again, Saying, terms_alike, with_constant, with_multiple
 from placeproof.measure.record.factor import Asked, Reading, shown, written
-from placeproof.measure.record.launch import TIMEOUT, Launch, faked, forked, others_of
+from placeproof.measure.record.launch import TIMEOUT, Launch, faked, forked, functions_of, others_of
 from placeproof.measure.record.plan import StepPlan, read_plan
 from placeproof.measure.record.recording import Recording, Seen
 from placeproof.measure.record.write import write
@@ -69,6 +69,9 @@ def trace(
     plan, (text, asked) = with_constant(plan, first, (text, asked), saying)
     if plan.layers is not None and not first.real:
         _really(launch, splits or {}, text, asked, plan.constant)
+    if plan.experts:
+        found = forked(launch, functions_of(first))
+        refuse_lines(first.script, first.source, list(dict.fromkeys(one for wrong in found.values() for one in wrong))[:8])
     _independent(launch, recordings, plan)
     return Traced(text=text, ranks=tuple(sorted(recordings)), world=count, notes=(*plan.notes, *plan.of))
 
@@ -78,6 +81,8 @@ def _planned(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[d
     if backend == "gloo":
         return _plan(forked(launch), splits)
     alone = _faked(launch)
+    if any(e.kind == "all_to_all" for r in alone.values() for e in r.events):  # where tokens go, the fake backend does not know
+        return _plan(forked(launch), splits)
     if not any(r.exchanges for r in alone.values()):
         return _plan(alone, splits)
     try:
@@ -180,7 +185,7 @@ def _independent(launch: Launch, recordings: Mapping[int, Recording], plan: Step
     first = recordings[0]
     if plan.statistics or max(first.rows.values(), default=0) == 1 or first.world * plan.turns == 1:
         return
-    if first.real or plan.layers is not None:  # without the others, what layers compute is no number
+    if first.real or plan.layers is not None or plan.experts:  # without the others, what layers compute is no number
         found = forked(launch, others_of(replace(first, real=True)))
     else:
         same = {rank: replace(recording, constants=first.constants) for rank, recording in recordings.items()}

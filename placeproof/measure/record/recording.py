@@ -30,7 +30,8 @@ class Seen:
 
     def signature(self) -> tuple[object, ...]:
         """What all ranks of a group have to agree on, but for the parameters that it is about."""
-        return self.kind, len(self.group), self.op, self.numel, self.dtype, self.root
+        numel = 0 if self.kind == "all_to_all" else self.numel  # ranks have other numbers of tokens for each other
+        return self.kind, len(self.group), self.op, numel, self.dtype, self.root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ import os
 import runpy
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,8 @@ from torch.utils._pytree import tree_leaves
 
 from placeproof.measure.processes import launched
 from placeproof.measure.record.arithmetic import number
-from placeproof.measure.record.follow import Called, Dispatched, Follower, OverError
+from placeproof.measure.record.follow import Called, Dispatched, Follower, OverError, line_of
+from placeproof.measure.record.functions import Checked, checking
 from placeproof.measure.record.launch import Launch
 from placeproof.measure.record.loss import read_loss
 from placeproof.measure.record.nodes import Nodes
@@ -67,9 +69,24 @@ def with_others(launch: Launch, rank: int, recorded: Recording) -> list[tuple[st
     return dependent(runs, recorded)
 
 
+def as_functions(launch: Launch, rank: int, recorded: Recording) -> list[tuple[str, int]]:
+    """What is wrong with modules as functions that all ranks share, and with their derivatives, with the lines of the script."""
+    script = str(launch.script.resolve())
+    found = Checked(lambda: line_of(script))
+    _again(launch, rank, replace(recorded, real=True), checking(found, len(recorded.turns)))
+    return list(dict.fromkeys(found.wrong))
+
+
 def _replaced(launch: Launch, rank: int, recorded: Recording, halves: frozenset[int], model: frozenset[int]) -> Replaced:
-    world, found = recorded.world, Replaced()
-    mode = Replacing({n for n in recorded.rows.values() if n > 1}, world * len(recorded.turns), halves, model)
+    found = Replaced()
+    mode = Replacing({n for n in recorded.rows.values() if n > 1}, recorded.world * len(recorded.turns), halves, model)
+    _again(launch, rank, recorded, watched(mode, found, len(recorded.turns)))
+    return found
+
+
+def _again(launch: Launch, rank: int, recorded: Recording, watching: AbstractContextManager[None]) -> None:
+    """Run a script again that was recorded, up to where watching it ends."""
+    world = recorded.world
     with undisturbed(), environment(launch, rank), ExitStack() as stack:
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         if not recorded.real:
@@ -80,9 +97,8 @@ def _replaced(launch: Launch, rank: int, recorded: Recording, halves: frozenset[
         torch.manual_seed(_SEED)
         for change in (_groups(Recording(rank=rank, world=world, script="", source=(), nodes=Nodes())), _parallel(fake=not recorded.real)):
             stack.enter_context(change)
-        with suppress(Enough), watched(mode, found, len(recorded.turns)):
+        with suppress(Enough), watching:
             ran(launch.script.resolve())
-    return found
 
 
 def _followed(launch: Launch, rank: int, trail: Path, *, fake: bool) -> Recording:

@@ -51,10 +51,14 @@ class _Writer:
         #: Gradients are computed whole, or unit by unit, or block by block.
         self.whole = plan.layers is None and (plan.gathers.once or not plan.gathers.units)
         self.g = "gradients"
-        names = ("matrix", "norm") if plan.layers else ("most", "rest")
+        names = ("matrix", "norm") if plan.layers else ("expert", "dense") if plan.experts else ("most", "rest")
         if len(plan.parts) > 2:
             refuse_lines(
                 recording.script, recording.source, [(f"parameters are treated in {len(plan.parts)} ways: two groups can be said", 0)]
+            )
+        if plan.experts and [bool(p.split) for p in plan.parts] != [True, False]:
+            refuse_lines(
+                recording.script, recording.source, [("experts alone, or some of them treated otherwise than others, cannot be said", 0)]
             )
         for part, name in zip(plan.parts, names, strict=False):
             part.name = name if len(plan.parts) > 1 or plan.layers else ""
@@ -159,7 +163,8 @@ class _Writer:
         if without:
             self.add(f"without({', '.join(f'{chr(34)}{n}{chr(34)}' for n in without)})")
         if len(plan.parts) > 1:
-            self.add(f"group({plan.parts[0].name}, P - P_norm)")
+            options_ = f", experts={plan.experts[0]}" if plan.experts else ""
+            self.add(f"group({plan.parts[0].name}, P - P_norm{options_})")
             self.add(f"group({plan.parts[1].name}, P_norm)")
         self._places()
 
@@ -186,7 +191,8 @@ class _Writer:
         plan = self.plan
         if plan.sent:
             axes, root, line = plan.sent
-            self.add(f"parameters = broadcast(parameters, {', '.join(axes)}, root={root})", line)
+            target = "parameters.dense" if plan.experts else "parameters"
+            self.add(f"{target} = broadcast({target}, {', '.join(axes)}, root={root})", line)
         elif plan.unequal and plan.gathers.axes:
             axes_ = ", ".join(plan.gathers.axes)
             self.add("# Each rank draws parameters of its own and keeps its shard of these.")

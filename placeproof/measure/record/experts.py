@@ -1,0 +1,64 @@
+"""Experts: parameters that each rank of an axis has of its own, to which tokens of all ranks of it are sent by all-to-all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from placeproof.measure.record.axes import Grid, ranks_of
+from placeproof.measure.record.chain import Axes, refuse_lines
+from placeproof.measure.record.nodes import COLLECTIVES, Nodes
+from placeproof.measure.record.recording import Recording
+
+
+def read_experts(recordings: Mapping[int, Recording], grid: Grid) -> dict[int, Axes]:
+    """The parameters that are experts, with the axis along which they lie; none where no activations are sent by all-to-all.
+
+    An expert begins otherwise on each rank of the axis, and its gradient is not reduced over it. Raises InputError where it is not seen
+    what a parameter is.
+    """
+    first = recordings[0]
+    sent = [e for e in first.events if e.kind == "all_to_all" and not e.states]
+    if not sent:
+        return {}
+    spans = {grid.axes(e.group) for e in sent}
+    axis = min(spans)[0]
+    texts = []
+    if len(spans) > 1 or len(min(spans)) > 1 or axis not in grid.sizes:
+        texts = [("what is sent by all-to-all over several axes cannot be said", sent[0].line)]
+    elif len({tuple((s.name, s.numel) for s in r.states) for r in recordings.values()}) > 1:
+        texts = [
+            ("ranks exchange by all-to-all and call their parameters differently: give experts the same names on all ranks", sent[0].line)
+        ]
+    refuse_lines(first.script, first.source, texts)
+    kinds = {index: _kind(recordings, grid, axis, index) for index in first.updates}
+    unclear = [(kind.format(first.states[i].name, axis), sent[0].line) for i, kind in kinds.items() if kind not in ("shared", "expert")]
+    refuse_lines(first.script, first.source, unclear[:8])
+    found: dict[int, Axes] = {i: (axis,) for i, kind in kinds.items() if kind == "expert"}
+    if not found:
+        text = "what is exchanged by `all_to_all` is followed where it sends tokens to experts, and no parameter here is an expert"
+        refuse_lines(first.script, first.source, [(text, sent[0].line)])
+    return found
+
+
+def _kind(recordings: Mapping[int, Recording], grid: Grid, axis: str, index: int) -> str:
+    """What a parameter is: an "expert", "shared" by all ranks of the axis, or else what is wrong with it."""
+    terms = [(r.nodes, n) for r in recordings.values() for n in r.updates.get(index, ())]
+    reduced = any(axis in grid.axes(ranks_of(k)) for nodes, n in terms for k in _groups(nodes, n))
+    groups = [grid.axes(g) for r in recordings.values() for g in r.states[index].synced]
+    values = {(grid.place(rank, axis), r.states[index].digest) for rank, r in recordings.items()}
+    if len({digest for _, digest in values}) == 1 or any(axis in axes for axes in groups):
+        unclear = "`{}` begins alike on ranks of `{}`, and its gradient is not reduced over it: an expert, or a copy that is not reduced?"
+        return "shared" if reduced else unclear
+    if reduced:
+        return "`{}` begins otherwise on ranks of `{}`, and its gradient is reduced over it: that of an expert is whole already"
+    if len(values) > grid.sizes[axis] or len({digest for _, digest in values}) < grid.sizes[axis] or groups:
+        return "`{}` is an expert on ranks of `{}` whose copies do not begin alike on all axes, or are sent, or of which two begin alike"
+    return "expert"
+
+
+def _groups(nodes: Nodes, number: int) -> set[str]:
+    """The groups over which the gradient that a term is made of was exchanged, but for the norm that clips it, and what cannot be said."""
+    node = nodes[number]
+    below = node.of[:1] if node.kind == "clipped" else node.of if node.kind != "unknown" else ()
+    own = set(node.axes) if node.kind in COLLECTIVES else set()
+    return own.union(*(_groups(nodes, n) for n in below))
