@@ -352,6 +352,7 @@ REFUSED = {
     "pairs that lie apart": "the losses of samples depend on one another",
     "a mean and a sum": "the loss adds up means and sums",
     "a constant of each rank": "rank 1 scales its losses in another way than rank 0",
+    "a constant of the number of ranks": "another number with other numbers of ranks",
     "weights of terms of the number of ranks": "with another number of ranks the terms of this loss have other weights",
     "all micro-batches' losses at once": "this loss adds up those of several passes of the model",
     "tokens of each micro-batch": "the losses of the micro-batches are scaled differently",

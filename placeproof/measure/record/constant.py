@@ -49,6 +49,7 @@ def with_constant(plan: StepPlan, first: Recording, program: Program, saying: Sa
             first.constants = places
             return found
     _known(plan, first)
+    _folded(plan, first, saying)
     return plan, program
 
 
@@ -88,6 +89,19 @@ def _known(plan: StepPlan, first: Recording) -> None:
     lost = [n for n in turn.numbers if abs(n) != 1 and not any(readings(abs(n) * count, sizes) for count in counts)]
     text = "this loss is a sum, multiplied by {}: that is no count of its elements, of samples, of ranks or of micro-batches"
     refuse_lines(first.script, first.source, [(text.format(written(n)), turn.line) for n in lost[:1] if turn.summed])
+
+
+def _folded(plan: StepPlan, first: Recording, saying: Saying) -> None:
+    """Raise InputError where a number is no product of ranks, micro-batches and samples, and another one with other ranks."""
+    sizes = plan.grid.sizes if plan.turns == 1 else {**plan.grid.sizes, "microbatches": plan.turns}
+    counts = (1, plan.turn.count, plan.turn.rows)
+    known = {n for n in plan.turn.numbers if any(readings(abs(n) * count, sizes) for count in counts)}
+    odd = [(i, n) for i, n in enumerate(plan.turn.numbers) if n not in first.scales | known]
+    if plan.turn.summed or not odd or (turn := _elsewhere(saying)[0]) is None:
+        return
+    lost = [n for i, n in odd if turn.numbers[i : i + 1] != (n,)]
+    text = "the loss is multiplied by {}, another number with other numbers of ranks: multiply by a constant and by ranks apart"
+    refuse_lines(first.script, first.source, [(text.format(written(n)), plan.turn.line) for n in lost[:1]])
 
 
 def _constant(plan: StepPlan, first: Recording, places: Sequence[int], saying: Saying) -> bool:
