@@ -149,7 +149,7 @@ def _mend(path: Path, step: Program, judged: Judged, subject: Subject) -> dict[s
     from placeproof.report.proof import mended
     from placeproof.semantics.mend import Mended, NoFactor, mend
 
-    found = NoFactor(why="the step is proved as it is") if judged.word == "proved" else mend(step, without=judged.options.without)
+    found = NoFactor(why=mended.NOTHING) if judged.word == "proved" else mend(step, without=judged.options.without)
     if isinstance(found, Mended):
         write_text(path, render(found.program))
     written = getattr(subject, "path", None)

@@ -509,6 +509,176 @@ STEPS = {
         """,
         "proved",
     ),
+    "each rank updates some, and sends them": (
+        """
+        net, (x, y) = model(), data()
+        each = list(net.parameters())
+        optimizer = torch.optim.SGD(each[dist.get_rank() :: dist.get_world_size()], lr=0.1)
+        mse(net(x), y).backward()
+        average(net)
+        optimizer.step()
+        for i, p in enumerate(each):
+            dist.broadcast(p.data, src=i % dist.get_world_size())
+        """,
+        "proved",
+    ),
+    "each rank updates some, and others send them": (
+        """
+        net, (x, y) = model(), data()
+        each = list(net.parameters())
+        optimizer = torch.optim.SGD(each[dist.get_rank() :: dist.get_world_size()], lr=0.1)
+        mse(net(x), y).backward()
+        average(net)
+        optimizer.step()
+        for i, p in enumerate(each):
+            dist.broadcast(p.data, src=(i + 1) % dist.get_world_size())
+        """,
+        "after the step rank 1 sends `0.weight`, which it has not updated",
+    ),
+    "what all have of a parameter, and the wrong one taken": (
+        """
+        net, (x, y) = model(), data()
+        optimizer = torch.optim.SGD(list(net.parameters())[dist.get_rank() :: dist.get_world_size()], lr=0.1)
+        mse(net(x), y).backward()
+        average(net)
+        optimizer.step()
+        for i, p in enumerate(net.parameters()):
+            each = [torch.empty_like(p.data) for _ in range(dist.get_world_size())]
+            dist.all_gather(each, p.data)
+            p.data.copy_(each[(i + 1) % dist.get_world_size()])
+        """,
+        "is updated on rank 0, and after the step something else is there",
+    ),
+    "a part that each rank updates, put together": (
+        """
+        net, (x, y) = model(), data()
+        mse(net(x), y).backward()
+        n, rank, own = dist.get_world_size(), dist.get_rank(), [p.data for p in net.parameters()]
+        gradient = torch.empty(40 // n)
+        dist.reduce_scatter_tensor(gradient, torch.cat([p.grad.view(-1) for p in net.parameters()]))
+        part = torch.cat([p.view(-1) for p in own]).chunk(n)[rank].clone()
+        part -= 0.1 * (gradient / n)
+        parts = [torch.empty_like(part) for _ in range(n)]
+        dist.all_gather(parts, part)
+        for p, new in zip(own, torch.cat(parts).split([p.numel() for p in own])):
+            p.copy_(new.view_as(p))
+        """,
+        "proved",
+    ),
+    "a part that each rank updates, put together in another order": (
+        """
+        net, (x, y) = model(), data()
+        mse(net(x), y).backward()
+        n, rank, own = dist.get_world_size(), dist.get_rank(), [p.data for p in net.parameters()]
+        gradient = torch.empty(40 // n)
+        dist.reduce_scatter_tensor(gradient, torch.cat([p.grad.view(-1) for p in net.parameters()]))
+        part = torch.cat([p.view(-1) for p in own]).chunk(n)[rank].clone()
+        part -= 0.1 * (gradient / n)
+        parts = [torch.empty_like(part) for _ in range(n)]
+        dist.all_gather(parts, part)
+        for p, new in zip(own, torch.cat(parts[::-1]).split([p.numel() for p in own])):
+            p.copy_(new.view_as(p))
+        """,
+        "is not made of the parts that ranks have updated, in their order",
+    ),
+    "an update that is taken back": (
+        """
+        net, (x, y) = DDP(model()), data()
+        optimizer, before = torch.optim.SGD(net.parameters(), lr=0.1), [p.detach().clone() for p in net.parameters()]
+        mse(net(x), y).backward()
+        optimizer.step()
+        with torch.no_grad():
+            for p, old in zip(net.parameters(), before):
+                p.copy_(old)
+        """,
+        "is updated on rank 0, and after the step it is what it was before",
+    ),
+    "windows of samples that overlap": (
+        """
+        net, at = DDP(model()), 4 * dist.get_rank()
+        torch.manual_seed(3)
+        x, y = torch.randn(20, 4), torch.randn(20, 4)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x[at : at + 6]), y[at : at + 6]).backward()
+        optimizer.step()
+        """,
+        "rank 1 gets samples that rank 0 gets, too, and others besides",
+    ),
+    "windows of samples that do not overlap": (
+        """
+        net, at = DDP(model()), 6 * dist.get_rank()
+        torch.manual_seed(3)
+        x, y = torch.randn(20, 4), torch.randn(20, 4)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x[at : at + 6]), y[at : at + 6]).backward()
+        optimizer.step()
+        """,
+        "proved",
+    ),
+    "targets of rank 0 on all ranks": (
+        """
+        net, (x, _) = DDP(model()), data()
+        torch.manual_seed(5)
+        y = torch.randn(6, 4)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x), y).backward()
+        optimizer.step()
+        """,
+        "get different samples, and one of the tensors that are read of these is the same",
+    ),
+    "targets that are the same for all": (
+        """
+        net, (x, _) = DDP(model()), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x), torch.ones(6, 4)).backward()
+        optimizer.step()
+        """,
+        "proved",
+    ),
+    "another rate on one rank": (
+        """
+        net, (x, y) = DDP(model()), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1 + 0.1 * (dist.get_rank() == 0))
+        mse(net(x), y).backward()
+        optimizer.step()
+        """,
+        "rank 1 updates with lr 0.1, and rank 0 with lr 0.2",
+    ),
+    "momentum on one rank": (
+        """
+        net, (x, y) = DDP(model()), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        if dist.get_rank() == 0:
+            for p in net.parameters():
+                optimizer.state[p]["momentum_buffer"] = torch.ones_like(p)
+        mse(net(x), y).backward()
+        optimizer.step()
+        """,
+        "the optimizer of rank 1 begins with something else of `0.weight` than that of rank 0",
+    ),
+    "a teacher of each rank's own": (
+        """
+        net, (x, _) = DDP(model()), data()
+        teacher = nn.Linear(4, 4).requires_grad_(False)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x), teacher(x)).backward()
+        optimizer.step()
+        """,
+        "is not trained, and ranks 0 and 1 have other values of it",
+    ),
+    "parameters that one rank changes after they were sent": (
+        """
+        net, (x, y) = DDP(model()), data()
+        if dist.get_rank() == 0:
+            with torch.no_grad():
+                for p in net.parameters():
+                    p.mul_(0.5)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x), y).backward()
+        optimizer.step()
+        """,
+        "refuted",
+    ),
     "each rank updates some, and sends nothing": (
         """
         net, (x, y) = DDP(model()), data()

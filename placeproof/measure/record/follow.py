@@ -22,7 +22,7 @@ from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.exchange import Exchanged, carry, read_exchange
 from placeproof.measure.record.moves import MOVES
 from placeproof.measure.record.nodes import NOTHING, ZERO, Node
-from placeproof.measure.record.recording import Recording, Seen, State
+from placeproof.measure.record.recording import Piece, Recording, Seen, State
 from placeproof.measure.record.runs import Runs, combined, mapped
 from placeproof.measure.record.shadow import Shadows, local
 from placeproof.measure.record.trail import Trail
@@ -51,7 +51,10 @@ class Follower:
         self.owned: dict[int, Tensor] = {}
         self.read: dict[int, frozenset[int]] = {}
         self.awaited: set[tuple[int, int, int]] = set()
+        self.before: dict[int, Tensor] = {}
+        self.after: dict[int, tuple[Tensor, float]] = {}
         self.begun, self._next_given, self._next_rows = False, list[str](), dict[int, int]()
+        self.inside, self._next_by_row = 0, list[tuple[str, ...]]()
 
     def line(self) -> int:
         """The line of the script that is being run; 0 for none."""
@@ -105,10 +108,29 @@ class Follower:
         sizes = [v.shape[0] for v in values if isinstance(v, Tensor) and v.dim() and not v.requires_grad]
         rows, turn = (self._next_rows, 0) if self.phase in ("update", "after") else (self.recording.rows, len(self.recording.turns))
         rows.setdefault(turn, *(sizes[:1] or [0]))
+        self._row_by_row([v for v in values if isinstance(v, Tensor) and v.dim() and v.shape[0] == rows[turn] and not v.requires_grad])
         if self.phase in ("update", "after"):
             self._next_given += own  # another step begins, if a parameter is read
             return
         self.recording.inputs[turn] = (*self.recording.inputs.get(turn, ()), *own)
+
+    def beside(self, result: Tensor, read: Sequence[Tensor]) -> None:
+        """Outside of all modules something is made of a ``result`` of a model, and of other tensors."""
+        rows = self.recording.rows.get(len(self.recording.turns), 0)
+        if self.frozen or self.phase not in ("forward", "between") or not rows or not result.dim() or result.shape[0] % rows:
+            return
+        self._row_by_row([t for t in read if t.dim() and t.shape[0] == result.shape[0] and t.numel() % rows == 0])
+
+    def _row_by_row(self, tensors: Sequence[Tensor]) -> None:
+        """Keep what there is of each sample."""
+        later = self.phase in ("update", "after")
+        rows = (self._next_rows if later else self.recording.rows).get(0 if later else len(self.recording.turns), 0)
+        kept = self._next_by_row if later else self.recording.by_row.setdefault(len(self.recording.turns), [])
+        with _disable_current_modes():
+            for tensor in (local(t) for t in tensors if rows and t.numel()):
+                numbered = not tensor.is_floating_point() and torch.equal(tensor.reshape(-1), torch.arange(tensor.numel()).to(tensor.dtype))
+                if tensor.layout == torch.strided and tensor.numel() % rows == 0 and not numbered:
+                    kept.append(tuple(digest(row) for row in tensor.detach().reshape(rows, -1)))
 
     def begin(self) -> None:
         """The model is run for the first time: what was read of parameters before was read to build it."""
@@ -157,6 +179,20 @@ class Follower:
 
     # The update.
 
+    def settings(self, groups: Sequence[Mapping[str, Any]], state: Mapping[Any, Mapping[str, Any]]) -> None:
+        """What an optimizer updates with: its settings; and, before the first update, what it keeps of parameters."""
+        if self.frozen or not self.recording.turns:
+            return
+        with _disable_current_modes():
+            for group in groups:
+                said = {name: float(v) if isinstance(v, Tensor) else v for name, v in group.items() if name != "params"}
+                self.recording.settings |= {f"{name} {value}" for name, value in said.items()}
+            for p in (p for group in groups for p in group["params"] if not self.done):
+                kept = [f"{name} {digest(local(v))}" for name, v in sorted(state.get(p, {}).items()) if isinstance(v, Tensor)]
+                for n in self.shadows.terms(local(p)):
+                    for index in self.nodes.states(n) if n > ZERO else ():
+                        self.recording.states[index].kept = ", ".join(kept)
+
     def before_update(self, parameters: Sequence[Tensor], scale: Fraction | None = None) -> None:
         """An optimizer begins its step: what gradients are now is what the update reads, divided by a loss's scale if it has one."""
         self.optimizing += 1
@@ -168,6 +204,8 @@ class Follower:
                 self.owned[id(p)] = p
                 if p.grad is not None:
                     self._reads(p, p.grad, scale or Fraction(1))
+                    if dist.get_backend() != "fake":
+                        self.before.setdefault(id(p), local(p).detach().clone())
 
     def _reads(self, p: Tensor, gradient: Tensor, scale: Fraction) -> None:
         terms, read = self.shadows.read(local(p)), self.shadows.read(local(gradient))
@@ -192,8 +230,15 @@ class Follower:
     def after_update(self) -> None:
         """An optimizer has ended its step."""
         self.optimizing -= 1
-        if not self.optimizing and self.recording.updates:
+        if self.optimizing:
+            return
+        if self.recording.updates:
             self.phase = "after"
+        with _disable_current_modes(), torch.no_grad():
+            for name, before in self.before.items():
+                now = local(self.owned[name]).detach()
+                self.after[name] = now.clone(), _apart(now, before)
+        self.before.clear()
 
     def _next_step(self) -> None:
         """Forward begins again: another step does. Raises OverError where the one that was asked for is over."""
@@ -208,7 +253,9 @@ class Follower:
         self.recording.turns, self.recording.statistics = [], []
         self.recording.inputs, self._next_given = {0: tuple(self._next_given)}, []
         self.recording.rows, self._next_rows = self._next_rows, {}
-        self.recording.updates, self.phase = {}, "forward"
+        self.recording.by_row, self._next_by_row = {0: self._next_by_row}, []
+        self.recording.updates, self.recording.settings, self.phase = {}, set(), "forward"
+        self.after.clear()
 
     def end(self) -> None:
         """The step is over: what parameters are now is what it leaves."""
@@ -219,6 +266,13 @@ class Follower:
             self._keep()
 
     def _keep(self) -> None:
+        for name, (updated, change) in self.after.items():
+            now = local(self.owned[name]).detach()
+            rounding = 16 * torch.finfo(now.dtype).eps * float(updated.abs().max()) if now.numel() else 0.0
+            if _apart(now, updated) > change / 100 + rounding:
+                for n in self.shadows.terms(now):
+                    for index in self.nodes.states(n) if n > ZERO else ():
+                        self.recording.states[index].overwritten = True
         kept = [t for t in self.leaves.values() if not self._gathers(t)] + list(self.owned.values())
         for tensor in kept:
             read = self.shadows.read(local(tensor))
@@ -226,6 +280,7 @@ class Follower:
             own = states or frozenset[int]().union(*(self.nodes.states(n) for n in read.distinct() if n > ZERO))
             if len(own) == 1 and dist.get_backend() != "fake":  # of what was gathered for its use a part
                 self.recording.states[min(own)].left = digest(local(tensor))
+                self.recording.states[min(own)].flat = hashlib.sha256(_bytes(local(tensor))).hexdigest()
             if len(states) == 1 and any(n <= ZERO for n in read.distinct()):
                 self.recording.final[min(states)] = (NOTHING,)
             for number in (n for n in read.distinct() if n > ZERO):
@@ -318,6 +373,7 @@ class Follower:
         for n in self.shadows.terms(tensor):
             state = self.recording.states[min(self.nodes.states(n))]
             state.digest = digest(tensor)
+            state.synced.clear()  # what was sent before is not what is there now
 
     def _exchange(self, done: Exchanged) -> None:
         terms = {n for t in done.reads for n in self.shadows.terms(t) if n > ZERO}
@@ -346,9 +402,21 @@ class Follower:
         )
         if done.kind == "all_to_all" and not terms and dist.get_backend() == "fake":
             raise OverError  # how many tokens come back, and which, real processes alone know
+        if done.kind == "all_gather" and self.recording.events[-1].updated and dist.get_backend() != "fake":
+            self._pieces(done)
         if done.kind == "reduce_scatter" and dist.get_backend() == "gloo":
             self.awaited |= {_place(t) for t in done.writes}
         carry(done, self.shadows, (key(done.ranks),), setup=setup, line=line)
+
+    def _pieces(self, done: Exchanged) -> None:
+        """What this rank gives of parameters that it has updated."""
+        gather = len(self.recording.events)
+        for tensor in done.reads:
+            flat, at = local(tensor).detach().reshape(-1), 0
+            for number, length in self.shadows.read(tensor).lengths():
+                for index in self.nodes.states(number) if number > ZERO else ():
+                    self.recording.pieces.append(Piece(index, done.ranks, gather, _bytes(flat[at : at + length])))
+                at += length
 
 
 class Dispatched(TorchDispatchMode):
@@ -384,7 +452,13 @@ class Called(TorchFunctionMode):
             for tensor in _flat((*args, *(kwargs or {}).values())):
                 if isinstance(tensor, nn.Parameter) and tensor.requires_grad and tensor.is_leaf:
                     self.follower.leaf(tensor)
+            self._beside([*_flat(args), *_flat(tuple((kwargs or {}).values()))])
         return out
+
+    def _beside(self, read: Sequence[Tensor]) -> None:
+        made = next((t for t in read if t.grad_fn is not None), None)
+        if made is not None and not self.follower.inside:
+            self.follower.beside(made, [t for t in read if not t.requires_grad])
 
 
 def _written(func: Any, args: tuple[Any, ...]) -> list[Any]:
@@ -400,6 +474,13 @@ def _flat(values: Sequence[Any]) -> list[Tensor]:
         elif isinstance(value, (list, tuple)):
             tensors += _flat(value)
     return tensors
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    """Those of its elements, in order."""
+    with _disable_current_modes(), torch.no_grad():
+        made: bytes = tensor.detach().contiguous().cpu().view(-1).view(torch.uint8).clone().numpy().tobytes()
+        return made
 
 
 def digest(tensor: Tensor) -> str:
@@ -419,6 +500,11 @@ def line_of(script: str) -> int:
             return frame.f_lineno
         frame = frame.f_back  # type: ignore[assignment]
     return 0
+
+
+def _apart(a: Tensor, b: Tensor) -> float:
+    """How far elements of two tensors are apart, at most."""
+    return float((a.double() - b.double()).abs().max()) if a.numel() else 0.0
 
 
 def _wrapper() -> bool:

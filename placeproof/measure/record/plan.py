@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from hashlib import sha256
 from itertools import combinations
 
 from placeproof.core.mesh import USUAL_SPLITS
@@ -13,6 +14,7 @@ from placeproof.measure.record.axes import Grid, ranks_of
 from placeproof.measure.record.chain import Axes, Chain, UnreadableError, flattened, read_chain, refuse_lines
 from placeproof.measure.record.experts import read_experts
 from placeproof.measure.record.layers import Layers, read_layers
+from placeproof.measure.record.nodes import ZERO
 from placeproof.measure.record.recording import Recording, Seen, Turn
 
 
@@ -111,6 +113,7 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     plan.layers = read_layers(first, grid, hidden, split) if hidden else None
     if plan.layers and plan.layers.forward and plan.layers.backward:
         _copies(recordings, split, grid)
+    _settings(first, recordings)
     for other in recordings.values():
         _alike(first, other, grid)
         _once(other)
@@ -230,6 +233,21 @@ def _norms_of_parts(recording: Recording, parts: Sequence[ParameterSet]) -> None
             refuse_lines(recording.script, recording.source, [(text, part.chain.clip.line if part.chain.clip else 0)])
 
 
+def _settings(first: Recording, recordings: Mapping[int, Recording]) -> None:
+    """Raise InputError where optimizers of ranks are set differently, or have something else of parameters that begin alike."""
+    wrong = []
+    for other in recordings.values():
+        alone = [", ".join(sorted(a.settings - b.settings)) for a, b in ((first, other), (other, first))]
+        if all(alone):
+            wrong.append((f"rank {other.rank} updates with {alone[1]}, and rank 0 with {alone[0]}", 0))
+        pairs = [
+            (a, b) for i, (a, b) in enumerate(zip(first.states, other.states, strict=False)) if {i} <= {*first.updates} & {*other.updates}
+        ]
+        unlike = [a.name for a, b in pairs if a.digest == b.digest and a.kept != b.kept]
+        wrong += [(f"the optimizer of rank {other.rank} begins with something else of `{name}` than that of rank 0", 0) for name in unlike]
+    refuse_lines(first.script, first.source, wrong[:8])
+
+
 def _alike(recording: Recording, other: Recording, grid: Grid) -> None:
     """Raise InputError where another rank does something else with the same parameter's gradient, or with its losses."""
     mine, theirs = _by_name(recording, grid), _by_name(other, grid)
@@ -273,6 +291,35 @@ def _all_updated(recordings: Mapping[int, Recording]) -> None:
     kept = [(r, i) for r in recordings.values() for i in sorted(whole) if _stays(r, i)]
     text = "`{}` gets a gradient on rank {} and stays as it is there: it is neither updated nor sent"
     refuse_lines(first.script, first.source, [(text.format(r.states[i].name, r.rank), 0) for r, i in kept[:8]])
+    refuse_lines(first.script, first.source, list(dict.fromkeys(_old(recordings)))[:8])
+
+
+def _old(recordings: Mapping[int, Recording]) -> Iterator[tuple[str, int]]:
+    """What is wrong with what is left after the update: a rank sends what it has not updated, or what one has updated is overwritten."""
+    updated = {rank: {r.states[i].name for i in r.updates} for rank, r in recordings.items()}
+    trained = set[str]().union(*updated.values())
+    for r in recordings.values():
+        for index, node in ((i, r.nodes[n]) for i, terms in r.final.items() for n in terms if n > ZERO):
+            name = r.states[index].name
+            if node.kind == "broadcast" and name in trained and name not in updated.get(node.root, {name}):
+                yield f"after the step rank {node.root} sends `{name}`, which it has not updated", node.line
+            elif index in r.updates and node.kind == "param" and not r.states[index].gathered:
+                yield f"`{name}` is updated on rank {r.rank}, and after the step it is what it was before", 0
+        for state in (state for state in r.states if state.overwritten):
+            yield f"`{state.name}` is updated on rank {r.rank}, and after the step something else is there", 0
+        if any(state.flat for state in r.states):  # real processes ran
+            gathered = [i for i, terms in r.final.items() if any(r.nodes[n].kind == "all_gather" for n in terms)]
+            for index in (i for i in gathered if not r.states[i].gathered and not _whole(r, i, recordings)):
+                yield f"after the step `{r.states[index].name}` is not made of the parts that ranks have updated, in their order", 0
+
+
+def _whole(recording: Recording, index: int, recordings: Mapping[int, Recording]) -> bool:
+    """Whether a parameter is what ranks give of it after the update, one after the other: all of each, or gather by gather."""
+    of_all = [p for _, r in sorted(recordings.items()) for p in r.pieces if p.index == index and recording.rank in p.group]
+    group = of_all[0].group if of_all else ()
+    every = [p for rank in group if rank in recordings for p in recordings[rank].pieces if p.index == index and p.group == group]
+    orders = every, sorted(every, key=lambda p: p.gather)
+    return any(sha256(b"".join(p.values for p in order)).hexdigest() == recording.states[index].flat for order in orders)
 
 
 def _stays(recording: Recording, index: int) -> bool:
@@ -374,9 +421,41 @@ def _unlike(plan: StepPlan, recordings: Mapping[int, Recording], apart: Sequence
         elif differ and common:
             turn = next(i for i, given in enumerate(second.samples) if given in common)
             yield f"rank {b} gets samples that rank {a} gets, too, and others besides: here", second.turns[turn].line
+        elif differ and (mixed := _mixed(first, second)):
+            yield mixed
+        elif differ and (frozen := _frozen(first, second)):
+            yield f"`{frozen}` is not trained, and ranks {a} and {b} have other values of it", line
         else:
             continue
         return
+
+
+def _frozen(first: Recording, second: Recording) -> str | None:
+    """A parameter that is not trained, and in which two ranks differ that have samples of their own."""
+    trained = {i for r in (first, second) for e in r.events if e.kind == "pass" for i in e.states}
+    for i, (a, b) in enumerate(zip(first.states, second.states, strict=False)):
+        if i not in trained and a.digest != b.digest and not (a.synced and b.synced):
+            return a.name
+    return None
+
+
+def _mixed(first: Recording, second: Recording) -> tuple[str, int] | None:
+    """What is wrong with samples of two ranks that are not the same as a whole: some of them are, or one of the tensors that are read of
+    them."""
+    seen: set[tuple[str, ...]] = set()
+    for turn in range(len(first.turns)):
+        seen |= {*zip(*first.by_row.get(turn, ()), strict=False)}
+    for turn, line in enumerate(t.line for t in second.turns):
+        a, b = first.by_row.get(turn, []), second.by_row.get(turn, [])
+        pairs = list(zip(a, b, strict=True)) if len(a) == len(b) else []
+        if any(x != y for x, y in pairs) and any(x == y and len(set(x)) > 1 for x, y in pairs):
+            return (
+                f"ranks {first.rank} and {second.rank} get different samples, and one of the tensors that are read of these is the same",
+                line,
+            )
+        if seen & {*zip(*b, strict=False)}:
+            return f"rank {second.rank} gets samples that rank {first.rank} gets, too, and others besides: here", line
+    return None
 
 
 def _samples(plan: StepPlan, recordings: Mapping[int, Recording]) -> None:

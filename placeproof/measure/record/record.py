@@ -77,20 +77,22 @@ def trace(
 
 
 def _planned(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[dict[int, Recording], StepPlan]:
-    """What ranks did, and the step that this is. Where a loss may hang on what ranks exchange, real processes run in any case."""
+    """What ranks did, and the step that this is. Where a loss may hang on what ranks exchange, or parameters are sent after the update,
+    real processes run in any case."""
     if backend == "gloo":
         return _plan(forked(launch), splits)
     alone = _faked(launch)
     if any(e.kind == "all_to_all" for r in alone.values() for e in r.events):  # where tokens go, the fake backend does not know
         return _plan(forked(launch), splits)
-    if not any(r.exchanges for r in alone.values()):
-        return _plan(alone, splits)
+    exchanged = any(r.exchanges for r in alone.values())
     try:
         recordings, plan = _plan(alone, splits)
-        if plan.layers is not None:  # it is what layers exchange
+        sent = any(part.final.kind != "updated" for part in plan.parts)
+        if not sent and (plan.layers is not None or not exchanged):  # layers exchange activations
             return recordings, plan
     except InputError:
-        pass
+        if not exchanged:
+            raise
     return _plan(forked(launch), splits)
 
 

@@ -34,6 +34,17 @@ class Seen:
         return self.kind, len(self.group), self.op, numel, self.dtype, self.root
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a rank gives of a parameter, by number, where ranks put together what each has updated: the bytes of its elements, and which
+    ranks put theirs together in which gather."""
+
+    index: int
+    group: tuple[int, ...]
+    gather: int
+    values: bytes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """One backward pass. ``factor``: of its loss, relative to what is reduced; ``summed``: that is a sum and not a mean; ``count``: of how
@@ -70,8 +81,10 @@ class State:
     """One parameter, of ``numel`` elements, of which forward read ``part``.
 
     ``digest``: of its values before the step; ``used``: of what forward read of it; ``left``: of its values after the step, where real
-    processes ran. ``split``: the groups over which a distributed tensor is split where forward reads it, None for any other tensor.
-    ``gathered``: forward read what was gathered. ``synced``: it was sent to all before the step, over these groups.
+    processes ran, and ``flat``, without its shape. ``split``: the groups over which a distributed tensor is split where forward reads it,
+    None for any other tensor. ``gathered``: forward read what was gathered. ``synced``: it was sent to all before the step, over these
+    groups. ``overwritten``: an optimizer updated it, and after the step something else is there, where real processes ran.
+    ``kept``: digests of what an optimizer has of it before the first step.
     """
 
     name: str
@@ -82,6 +95,9 @@ class State:
     split: tuple[str, ...] | None = None
     gathered: bool = False
     left: str = ""
+    flat: str = ""
+    overwritten: bool = False
+    kept: str = ""
     synced: list[tuple[int, ...]] = field(default_factory=list)
 
 
@@ -92,9 +108,10 @@ class Recording:
     ``updates``: for each parameter, the terms of the gradients with which it was updated; ``final``: those of its values after the step.
     ``mesh``: axes with their sizes. ``statistics``: lines at which layers used statistics of the batch. ``inputs``: digests of what modules
     were given before each backward pass, by its number; nothing that gets a gradient; ``rows``: how many samples the first one of these
-    has. ``real``: other ranks ran, too. ``exchanges``: ranks exchange something that is no parameter and no gradient before the last
-    backward pass. ``scales``: those of a GradScaler; ``constants``: which of
-    the numbers around a loss are taken for constants.
+    has; ``by_row``: digests of each sample's part of tensors that have one of each, and of those that losses read besides. ``settings``: of
+    optimizers that updated. ``real``: other ranks ran, too; ``pieces``: what this one gave then where updated parts were put together.
+    ``exchanges``: ranks exchange something that is no parameter and no gradient before the last backward pass. ``scales``: those of a
+    GradScaler; ``constants``: which of the numbers around a loss are taken for constants.
     """
 
     rank: int
@@ -111,7 +128,10 @@ class Recording:
     statistics: list[int] = field(default_factory=list)
     inputs: dict[int, tuple[str, ...]] = field(default_factory=dict)
     rows: dict[int, int] = field(default_factory=dict)
+    by_row: dict[int, list[tuple[str, ...]]] = field(default_factory=dict)
+    settings: set[str] = field(default_factory=set)
     real: bool = False
+    pieces: list[Piece] = field(default_factory=list)
     exchanges: bool = False
     scales: set[Fraction] = field(default_factory=set)
     constants: tuple[int, ...] = ()

@@ -43,6 +43,10 @@ class Runs:
         """The numbers that occur, in their order."""
         return tuple(sorted(set(self.values.tolist())))
 
+    def lengths(self) -> list[tuple[int, int]]:
+        """The number of each run, and how often it stands there."""
+        return list(zip(self.values.tolist(), np.diff(self.starts, append=self.length).tolist(), strict=True))
+
     def part(self, begin: int, length: int) -> Runs:
         """What stands from a place on."""
         return self.taken(_numbers([begin]), length)

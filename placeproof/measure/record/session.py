@@ -193,6 +193,7 @@ def _hooks(follower: Follower) -> Iterator[None]:
 
     def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         scale = getattr(optimizer, "grad_scale", None)  # set by a GradScaler for optimizers that unscale by themselves
+        follower.settings(optimizer.param_groups, optimizer.state)
         follower.before_update([p for group in optimizer.param_groups for p in group["params"]], number(scale))
 
     def after(optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -214,16 +215,16 @@ def _hooks(follower: Follower) -> Iterator[None]:
 @contextmanager
 def _given(follower: Follower) -> Iterator[None]:
     """What modules are given that no other one calls: hooks of all modules are not told what is given by keyword."""
-    call, inside = nn.Module.__call__, [0]
+    call = nn.Module.__call__
 
     def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if not inside[0] and torch.is_grad_enabled():
+        if not follower.inside and torch.is_grad_enabled():
             follower.given(tree_leaves((args, kwargs)))
-        inside[0] += 1
+        follower.inside += 1
         try:
             return call(module, *args, **kwargs)
         finally:
-            inside[0] -= 1
+            follower.inside -= 1
 
     with mock.patch.object(nn.Module, "__call__", called):
         yield

@@ -9,6 +9,9 @@ from typing import Any
 from placeproof.report.document import Notes, Section, section
 from placeproof.semantics.mend import Mended, NoFactor
 
+#: Of a step that is right.
+NOTHING = "nothing: the step is proved as it is"
+
 
 def data(found: Mended | NoFactor, path: str, text: str = "") -> dict[str, Any]:
     """What ``--mend`` has to say, as data. ``text``: the program as it was written; a recorded one says which lines of a script
@@ -24,7 +27,8 @@ def shown(found: dict[str, Any]) -> Section:
     """The same in words."""
     if found["file"] is None:
         lines = [] if found["shown"] is None else [f"no factor of what the update reads can: with {found['shown']}"]
-        return section(f"mended: no factor was found: {found['why']}", Notes(lines))
+        told = found["why"] if found["why"] == NOTHING else f"no factor was found: {found['why']}"
+        return section(f"mended: {told}", Notes(lines))
     lines = [_edit(e) for e in found["edits"]]
     for one in found["scales"]:
         of = "" if one["loss"] == "main" else f", loss {one['loss']}"
