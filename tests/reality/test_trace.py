@@ -278,6 +278,37 @@ def test_real_processes_do_the_same_as_the_fake_ones() -> None:
         assert trace(SCRIPTS / f"{name}.py", backend="gloo").text == (TRACES / f"{name}.step").read_text()
 
 
+#: What was gathered of the first layer is freed when the step is over.
+FREED = """
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+def train():
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 10), nn.Tanh(), nn.Linear(10, 3))
+    fully_shard(net[0], mesh=mesh)
+    fully_shard(net, mesh=mesh)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    torch.manual_seed(5 + torch.distributed.get_rank())
+    nn.functional.mse_loss(net(torch.randn(4, 6)), torch.randn(4, 3)).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.usefixtures("_torch")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork processes")
+def test_what_was_gathered_may_be_freed_when_real_processes_end(tmp_path: Path) -> None:
+    from placeproof.measure.record.record import trace
+
+    (tmp_path / "freed.py").write_text("WORLD = 2\n" + FREED)
+    texts = {backend: trace(tmp_path / "freed.py", backend=backend).text for backend in ("fake", "gloo")}
+    assert texts["fake"] == texts["gloo"]
+    assert "reduce_scatter" in texts["gloo"]
+
+
 @pytest.mark.usefixtures("_torch")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork processes")
 def test_an_exchange_that_is_not_whole_is_seen_on_real_processes(tmp_path: Path) -> None:

@@ -278,7 +278,8 @@ class Follower:
             read = self.shadows.read(local(tensor))
             states = self.read.get(id(tensor), frozenset())
             own = states or frozenset[int]().union(*(self.nodes.states(n) for n in read.distinct() if n > ZERO))
-            if len(own) == 1 and dist.get_backend() != "fake":  # of what was gathered for its use a part
+            there = local(tensor).untyped_storage().nbytes() or not tensor.numel()  # what was gathered for one use may be freed
+            if len(own) == 1 and dist.get_backend() != "fake" and there:  # of what was gathered for its use a part
                 self.recording.states[min(own)].left = digest(local(tensor))
                 self.recording.states[min(own)].flat = hashlib.sha256(_bytes(local(tensor))).hexdigest()
             if len(states) == 1 and any(n <= ZERO for n in read.distinct()):
