@@ -480,17 +480,16 @@ def _flat(values: Sequence[Any]) -> list[Tensor]:
 def _bytes(tensor: Tensor) -> bytes:
     """Those of its elements, in order."""
     with _disable_current_modes(), torch.no_grad():
-        made: bytes = tensor.detach().contiguous().cpu().view(-1).view(torch.uint8).clone().numpy().tobytes()
+        flat = tensor.detach().reshape(-1).cpu().clone(memory_format=torch.contiguous_format)
+        made: bytes = flat.view(torch.uint8).numpy().tobytes()
         return made
 
 
 def digest(tensor: Tensor) -> str:
     """What tells the values of two tensors apart."""
     with _disable_current_modes(), torch.no_grad():
-        whole = (tensor if tensor.layout == torch.strided else tensor.to_dense()).detach().contiguous().cpu()
-        return hashlib.sha256(str(tuple(whole.shape)).encode() + whole.view(-1).view(torch.uint8).clone().numpy().tobytes()).hexdigest()[
-            :16
-        ]
+        whole = tensor if tensor.layout == torch.strided else tensor.to_dense()
+        return hashlib.sha256(str(tuple(whole.shape)).encode() + _bytes(whole)).hexdigest()[:16]
 
 
 def line_of(script: str) -> int:
