@@ -509,6 +509,21 @@ STEPS = {
         """,
         "proved",
     ),
+    "layers that are split, of whose input nothing gets a gradient": (
+        """
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+        net = model()
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tp",))
+        net = parallelize_module(net, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        torch.manual_seed(3)
+        x, y = data()
+        mse(net(x), y).backward()
+        optimizer.step()
+        """,
+        "proved",
+    ),
     "each rank updates some, and sends them": (
         """
         net, (x, y) = model(), data()

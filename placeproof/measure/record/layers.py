@@ -53,7 +53,8 @@ def read_layers(recording: Recording, grid: Grid, hidden: Axes, split: Mapping[i
     if backward and back and not any(back):
         refuse_lines(recording.script, recording.source, [("what is exchanged in backward stands where no block begins", backward[0].line)])
     lines = (forward[0].line if forward else 0, backward[0].line if backward else 0)
-    return Layers(axis, bool(forward), bool(back) and back[0], sequence, lines)
+    exchanged = back[0] if back else bool(forward)  # before the only block nothing gets a gradient, which would need one
+    return Layers(axis, bool(forward), exchanged, sequence, lines)
 
 
 def _blocks(recording: Recording, ends: list[int], split: Mapping[int, Axes]) -> list[_Block]:
