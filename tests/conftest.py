@@ -13,7 +13,7 @@ import inspect
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +117,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         total = sum(counts.values())
         shown = ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items()))
         terminalreporter.write_line(f"{subject}: {shown}; unknown {100 * counts['unknown'] / total:.1f}% of {total}")
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """PyTorch computes with one thread, and with as many as before after the test."""
+    torch = pytest.importorskip("torch")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -28,9 +28,11 @@ def answered(*more: str) -> Any:
 
 def interrupted(word: str, folder: Path) -> tuple[int, str, str]:
     """What a search ends with that is interrupted as soon as its line has a word: the code, what it printed, and its messages."""
+    asked = [*ASKED]
+    asked[asked.index("--top") + 1] = "30"  # so that much is left to do
     ours, its = pty.openpty()
     with (folder / "out").open("w") as out:
-        process = subprocess.Popen([*PLACEPROOF, *ASKED, "--jobs", "2"], stdout=out, stderr=its)
+        process = subprocess.Popen([*PLACEPROOF, *asked, "--jobs", "2"], stdout=out, stderr=its)
     os.close(its)
     told = ""
     while word not in told:
