@@ -94,7 +94,7 @@ class Follower:
         self.phase = "forward" if self.phase != "backward" else self.phase
         with _disable_current_modes():
             terms = self.shadows.terms(local(tensor))
-        states = frozenset[int]().union(*(self.nodes.states(n) for n in terms))
+        states = self.nodes.of_all(terms)
         self._use(tensor, terms, states)
         self.read[id(tensor)] = states
         self.recording.events.append(Seen(kind="use", phase=self.phase, states=states, turn=len(self.recording.turns), line=self.line()))
@@ -166,7 +166,7 @@ class Follower:
             partial = tuple(k for k in _partial(gradient) if k in (_split(tensor) or ()))
             numbers = mapped(lambda n: self._passed(n, turn, partial), terms)
             self.shadows.write(local(gradient), numbers if numbers.only is None else numbers.only)
-            states = frozenset[int]().union(*(self.nodes.states(n) for n in terms.distinct()))
+            states = self.nodes.of_all(terms.distinct())
             self.recording.events.append(Seen(kind="pass", phase="backward", states=states, turn=turn, line=self.line()))
 
     def _passed(self, number: int, turn: int, partial: tuple[str, ...]) -> int:
@@ -189,9 +189,8 @@ class Follower:
                 self.recording.settings |= {f"{name} {value}" for name, value in said.items()}
             for p in (p for group in groups for p in group["params"] if not self.done):
                 kept = [f"{name} {digest(local(v))}" for name, v in sorted(state.get(p, {}).items()) if isinstance(v, Tensor)]
-                for n in self.shadows.terms(local(p)):
-                    for index in self.nodes.states(n) if n > ZERO else ():
-                        self.recording.states[index].kept = ", ".join(kept)
+                for index in self.nodes.of_all(self.shadows.terms(local(p))):
+                    self.recording.states[index].kept = ", ".join(kept)
 
     def before_update(self, parameters: Sequence[Tensor], scale: Fraction | None = None) -> None:
         """An optimizer begins its step: what gradients are now is what the update reads, divided by a loss's scale if it has one."""
@@ -270,14 +269,13 @@ class Follower:
             now = local(self.owned[name]).detach()
             rounding = 16 * torch.finfo(now.dtype).eps * float(updated.abs().max()) if now.numel() else 0.0
             if _apart(now, updated) > change / 100 + rounding:
-                for n in self.shadows.terms(now):
-                    for index in self.nodes.states(n) if n > ZERO else ():
-                        self.recording.states[index].overwritten = True
+                for index in self.nodes.of_all(self.shadows.terms(now)):
+                    self.recording.states[index].overwritten = True
         kept = [t for t in self.leaves.values() if not self._gathers(t)] + list(self.owned.values())
         for tensor in kept:
             read = self.shadows.read(local(tensor))
             states = self.read.get(id(tensor), frozenset())
-            own = states or frozenset[int]().union(*(self.nodes.states(n) for n in read.distinct() if n > ZERO))
+            own = states or self.nodes.of_all(n for n in read.distinct() if n > ZERO)
             there = local(tensor).untyped_storage().nbytes() or not tensor.numel()  # what was gathered for one use may be freed
             if len(own) == 1 and dist.get_backend() != "fake" and there:  # of what was gathered for its use a part
                 self.recording.states[min(own)].left = digest(local(tensor))
@@ -378,7 +376,7 @@ class Follower:
 
     def _exchange(self, done: Exchanged) -> None:
         terms = {n for t in done.reads for n in self.shadows.terms(t) if n > ZERO}
-        states = frozenset[int]().union(*(self.nodes.states(n) for n in terms if not self.nodes.is_norm(n)))  # each adds a norm of its own
+        states = self.nodes.of_all(n for n in terms if not self.nodes.is_norm(n))  # each adds a norm of its own
         line, counted = self.line(), done.writes if done.kind == "scatter" else done.reads
         setup = self.phase == "setup"
         if setup and done.kind in ("broadcast", "scatter"):

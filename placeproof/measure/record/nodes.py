@@ -5,6 +5,7 @@ Without torch. A term is named by its number, so that a whole tensor of numbers 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -58,6 +59,10 @@ class Nodes:
         node = self.table[number]
         own = frozenset((node.index,)) if node.index >= 0 else frozenset()
         return own.union(*(self.states(n) for n in node.of))
+
+    def of_all(self, numbers: Iterable[int]) -> frozenset[int]:
+        """The parameters that any of some terms speaks of."""
+        return frozenset[int]().union(*map(self.states, numbers))
 
     def gradient_of(self, number: int) -> frozenset[int]:
         """The parameters whose gradients a term is made of, but for the norms that clip it."""
