@@ -24,7 +24,7 @@ MODELS: dict[str, dict[str, tuple[int, ...]]] = {
 }  # fmt: skip
 OPTIONS: tuple[tuple[str, ...], ...] = (
     ("--overlap", "none"), ("--overlap", "all"), ("--efficiency", "0.4"), ("--reserve", "0"), ("--reserve", "3GB"),
-    ("--precision", "bf16-bf16grad"), ("--vocab-padding", "0"), ("--vocab-padding", "48"), ("--fp8",),
+    ("--precision", "bf16-bf16grad"), ("--vocab-padding", "none"), ("--vocab-padding", "48"), ("--fp8",),
     ("--implementation", "megatron-te-2.11"),
 )  # fmt: skip
 
