@@ -1,7 +1,7 @@
-"""What watching a training costs: steps of a transformer of 100 million parameters under DistributedDataParallel, watched and not, by turns.
+"""What watching a training costs: steps of a transformer of 100 million parameters under DistributedDataParallel, watched or not, by turns.
 
-A turn is as many updates as lie between two checks, with the one check that falls to them; what is compared when watching begins is not in
-it. Seconds are those of the processor of both processes, so that it matters less what else the machine does; the clock is printed beside them.
+A turn is as many updates as lie between two checks, with the one check that falls to them; what is compared when watching begins is not
+in it. Seconds are those of the processors, so that it matters less what else the machine does; the clock's are printed beside them.
 """
 
 from __future__ import annotations
