@@ -3,9 +3,10 @@
 A file of theorems imports what it needs from here. Importing it proves nothing; ``placeproof check`` does.
 """
 
-from placeproof.theory.blocks import block, wrong
+from placeproof.theory.blocks import block, refuted, wrong
 from placeproof.theory.clauses import clause
 from placeproof.theory.comparisons import compared, compared_model, numbers
+from placeproof.theory.contracts import under
 from placeproof.theory.domains import Count, Degree, Integer, Natural, NonNegative, Positive, Real
 from placeproof.theory.exact import exact
 from placeproof.theory.forms import algorithm, collective, crossover, schedule
@@ -79,6 +80,7 @@ __all__ = [
     "recursive",
     "refines",
     "refused",
+    "refuted",
     "rounded",
     "schedule",
     "second",
@@ -86,6 +88,7 @@ __all__ = [
     "term",
     "theorem",
     "trains",
+    "under",
     "units",
     "values_of",
     "without_call",

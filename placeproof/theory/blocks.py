@@ -14,7 +14,7 @@ from placeproof.programs import Program, read, render
 from placeproof.theory.language import StatementError, Term, taken, term
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import sympy
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Seconds that small runs of a block may take.
 RUNS = 2.0
+#: Fewer programs than these are named where some are counted.
+_NAMED = 10
 
 
 def named_block(name: str) -> Program:
@@ -95,10 +97,23 @@ def wrong(*names: str | Program, runs: bool = False) -> Term:
     several alike; and of how many of some steps, as programs, an obligation is not proved. With ``runs``, in how many blocks a small run
     in exact arithmetic differs. Raises StatementError for another name."""
     programs = [one if isinstance(one, Program) else named_block(one) for one in names]
-    number = sum(_differs(one) if runs else not _proved(one) for one in programs)
-    label = f"wrong({', '.join(one.name for one in programs) if len(programs) < 10 else f'{len(programs)} programs'})"
+    return _number("wrong", programs, sum(_differs(one) if runs else not _proved(one) for one in programs), f", {runs=}")
+
+
+def refuted(*programs: Program) -> Term:
+    """How many of some steps are refuted, each by a run in exact arithmetic whose states are not those of one device."""
+    from placeproof.semantics.judge.verdict import judge
+
+    return _number("refuted", programs, sum(judge(one, shortest=False).word == "refuted" for one in programs))
+
+
+def _number(what: str, programs: Sequence[Program], number: int, how: str = "") -> Term:
+    names = [one.name for one in programs]
+    contracts = {contract for _, _, contract in (name.rpartition(" under ") for name in names)}
+    alike = f" under {contracts.pop()}" if len(contracts) == 1 else ""
+    few = ", ".join(names) if len(names) < _NAMED else f"{len(names)} programs{alike}"
     text = "\n".join(map(render, programs))
-    return taken(term(number).expr, label, f"{label}, {runs=}, of\n{text}", "program")
+    return taken(term(number).expr, f"{what}({few})", f"{what}({few}){how}, of\n{text}", "program")
 
 
 def _proved(program: Program) -> bool:

@@ -243,6 +243,7 @@ class Walk:
     def _joined(self, where: Condition, a: Value | None, b: Value | None) -> Value:
         """What a buffer holds after a branch. Where one side alone wrote it, devices of the other side have nothing there."""
         if a is not None and b is not None:
+            self.messages.joined(self.ctx, where, a, b)
             return joined(self.ctx, where, a, b)
         known = a if a is not None else b
         assert known is not None

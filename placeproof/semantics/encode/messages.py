@@ -15,9 +15,10 @@ from typing import NoReturn
 from placeproof.programs import Call
 from placeproof.programs.losses import reduction
 from placeproof.prove.terms import ONE, ZERO, App, Mono, Poly, Var, app, choose, product, same, substitute
+from placeproof.semantics.encode.branches import Condition
 from placeproof.semantics.encode.compute import Reduced, linear, sample_read
 from placeproof.semantics.encode.context import Context
-from placeproof.semantics.encode.values import Stream, Whole
+from placeproof.semantics.encode.values import Stream, Value, Whole
 from placeproof.semantics.encode.world import CHANNEL_AT, TOKEN_AT
 
 #: Stands for the reference's gradient in a multiple of it; of another loss, what its name ends with says which.
@@ -41,10 +42,12 @@ class Taken:
 
 @dataclass
 class Messages:
-    """What is taken of the receives, by direction: +1 for what comes from the stage before, -1 from the stage after."""
+    """What is taken of the receives, by direction: +1 for what comes from the stage before, -1 from the stage after. ``begun``: the
+    multiple of the reference's gradient that the last stage begins with where the others receive."""
 
     taken: dict[int, Taken] = field(default_factory=lambda: defaultdict(Taken))
     inside: dict[int, set[tuple[str, ...]]] = field(default_factory=lambda: defaultdict(set))
+    begun: Poly | None = None
 
     def _same_loops(self, ctx: Context, direction: int) -> bool:
         """Whether all sends and receives of one direction stand in the same loops, so that each meets its own."""
@@ -79,6 +82,8 @@ class Messages:
         sent = self._sent(ctx, value, direction)
         if not _between_stages(ctx, call, direction, -1 if direction > 0 else 0) or not together:
             self._again(direction, replace(taken, known=False))
+        elif sent is None and direction < 0 and taken.factor is None and self.begun not in (None, _factor(ctx, taken, direction)):
+            self._again(direction, replace(taken, factor=self.begun))
         elif sent is None:  # under sequence parallelism stages exchange their own tokens alone
             tried = ctx.world.hidden is None or taken.held is not None or taken.tried
             self._again(direction, replace(taken, known=False) if tried else replace(taken, held=ctx.world.hidden, tried=1))
@@ -88,6 +93,16 @@ class Messages:
             if taken.tried >= 2 or (isinstance(stage, Var) and stage.name in at_last.free):
                 self._again(direction, replace(taken, known=False))
             self._again(direction, replace(taken, factor=at_last, held=held, tried=taken.tried + 1))
+
+    def joined(self, ctx: Context, where: Condition, then: Value, other: Value) -> None:
+        """A branch in which the last stage begins backward, and every other one receives: what is begun with is found."""
+        world, (left, right, positive) = ctx.world, where
+        last = then if positive else other
+        if world.stages is None or (left, right) != (world.stage, world.rank(world.stages, -1)) or not isinstance(last, Stream):
+            return
+        there = world.at_rank(-1, (world.stages,))
+        found = linear(ctx, last.map(lambda body: substitute(body, there)), world.sample(ctx.batch), world.output, _marker)
+        self.begun = self.begun if found is None else found
 
     def _again(self, direction: int, taken: Taken) -> NoReturn:
         """Begin again, with something else taken of the receives."""
@@ -102,8 +117,13 @@ class Messages:
         if direction > 0:
             read = sample_read(ctx, value, "x", (world.end("stage", stage),))
             return (_GRADIENT, value.held) if read == sample else None
-        factor = linear(ctx, value, sample, world.start("stage", stage), lambda of: app(f"dx{of}"))
+        factor = linear(ctx, value, sample, world.start("stage", stage), _marker)
         return None if factor is None else (factor, value.held)
+
+
+def _marker(of: str) -> Poly:
+    """What stands for the reference's gradient of a loss."""
+    return app(f"dx{of}")
 
 
 def _factor(ctx: Context, taken: Taken, direction: int) -> Poly:
