@@ -127,6 +127,26 @@ def test_where_no_factor_helps_none_is_found_and_numbers_say_so(what: str) -> No
         assert " needs " in found.shown
 
 
+def test_what_each_step_of_accumulation_divides_again_lacks_no_factor() -> None:
+    """A schedule of four micro-batches divided all that was accumulated by four, once for each step of accumulation: pytorch/torchtitan 1732.
+    Each loss is divided by both numbers now."""
+    wrong = """
+mesh(dp)
+for i in microbatches:
+    G += backward(parameters, i)
+    G = scale(G, 1 / 4)
+G = all_reduce(G, dp, op=mean)
+parameters, optimizer = update(parameters, optimizer, G)
+"""
+    assert judge(read(wrong), shortest=False).word == "refuted"
+    found = mend(read(wrong))
+    assert isinstance(found, NoFactor)
+    assert found.shown is not None
+    assert "a loop changes otherwise than by adding" in found.why
+    merged = wrong.replace("    G = scale(G, 1 / 4)\n", "").replace("backward(parameters, i)", "backward(parameters, i) / microbatches")
+    assert judge(read(merged)).word == "proved"
+
+
 def test_what_is_right_but_for_something_else_lacks_no_factor() -> None:
     """Parameters that nobody refreshes."""
     text = """

@@ -184,7 +184,7 @@ def _what_is_missing(obligation: Obligation, world: World, read: Poly, wanted: s
         axes = " and ".join(f"`{f}`" for f in own)
         return f"{obligation.name}: what is read is that of the device's own samples along {axes}, and no factor brings in those of others"
     if "unknown" in read.key:
-        return f"{obligation.name}: what is read is computed from something that the device does not have"
+        return f"{obligation.name}: what is read is computed from what the device does not have, or a loop changes otherwise than by adding"
     return f"{obligation.name}: what is read is no multiple of it"
 
 
