@@ -13,6 +13,8 @@ from placeproof.theory import Proved, refuted, theorem, under, wrong
 from placeproof.theory.contracts import contract_of
 from placeproof.theory.statements import read_subject
 
+from . import losses
+
 TOKENS, BATCHES = "mean_over(tokens)", "mean_over(micro_batches)"
 #: What a loss is a mean over, in words, and where it is from.
 CONTRACTS = {
@@ -116,7 +118,7 @@ def _once(lines, old, new):
 
 #: Of so many strategies one is tried with a mistake under a contract, and of so many compositions one with its counts: each under some
 #: contracts, and at night under all.
-SHARE = 3
+SHARE = 4
 
 
 def in_turn(texts, number):
@@ -172,3 +174,52 @@ def about(number, key, contract, words, cite):
 
 for _number, (_key, _row) in enumerate(CONTRACTS.items()):
     about(_number, _key, *_row)
+
+
+# What frameworks do between their passes and their update, as ``losses`` has it.
+
+SINGLE = [contract for contract, _, _ in CONTRACTS.values() if "loss=" not in contract]
+
+
+def means_of_own_tokens(contract):
+    """Each device takes the mean over its own tokens of each micro-batch, and the mean over all devices: torchtitan until January 2026."""
+    return losses.step(contract, ["G += backward(parameters, i) / microbatches"], ["G = all_reduce(G, dp, cp, op=mean)"], "dp, cp")
+
+
+#: What each does, what it trains of these, and where it is from.
+FRAMEWORKS = {
+    "transformers_until_october_2024": (losses.means_of_means, BATCHES, "transformers2024accumulation"),
+    "transformers_in_october_2024": (losses.own_count, None, "transformers2024accumulation"),
+    "transformers_that_averages_tokens": (losses.all_counted, TOKENS, "transformers2024accumulation"),
+    "megatron": (losses.megatron, BATCHES, "narayanan2021megatron"),
+    "megatron_with_a_loss_per_token": (losses.megatron_per_token, TOKENS, "narayanan2021megatron"),
+    "torchtitan_until_january_2026": (means_of_own_tokens, None, "liang2024torchtitan"),
+    "torchtitan": (losses.torchtitan, TOKENS, "liang2024torchtitan"),
+    "verl_by_shares_of_sequences": (losses.by_share, None, "sheng2025verl"),
+    "verl_by_token_mean": (losses.all_counted, TOKENS, "sheng2025verl"),
+    "verl_by_seq_mean_token_mean": (losses.over_sequences, "mean_over(sequences)", "sheng2025verl"),
+    "verl_by_seq_mean_token_sum": (losses.sums_of_sequences, "mean_over(sequences, of=tokens)", "sheng2025verl"),
+    "verl_by_seq_mean_token_sum_norm": (losses.by_constant, "mean_over(1024)", "sheng2025verl"),
+}
+
+
+def about_framework(key, step, trained, cite):
+    """The theorem about what a framework does."""
+
+    def of(contract):
+        return replace(read(step(contract)), name=f"{key} under {contract}")
+
+    def claim():
+        others = [of(contract) for contract in SINGLE if contract != trained]
+        return [refuted(*others) == len(others), *([wrong(of(trained)) == 0] if trained else [])]
+
+    says = f"{key.replace('_', ' ')} trains {trained or 'none'} of nine contracts".capitalize()
+    declared(claim, f"{key}_trains", f"{says}; with each other one there are counts for which it is wrong.", cite).control(
+        "another one, too",
+        lambda: wrong(of(TOKENS if trained != TOKENS else BATCHES)) == 0,
+        refuted_at={},
+    )
+
+
+for _key, (_step, _trained, _cite) in FRAMEWORKS.items():
+    about_framework(_key, _step, _trained, _cite)

@@ -196,10 +196,15 @@ sequences_train_over_sequences.control(
 )
 
 
+def sums_of_sequences(contract):
+    """Losses of tokens are summed, and divided by the number of all sequences."""
+    return over_sequences(contract, "backward(parameters, i, sum=tokens)")
+
+
 @theorem(expect=Proved(), cite="sheng2025verl")
 def sums_of_sequences_train_over_sequences():
     """``seq-mean-token-sum``: sums over tokens, divided by the number of sequences."""
-    return trains(over_sequences("mean_over(sequences, of=tokens)", "backward(parameters, i, sum=tokens)"))
+    return trains(sums_of_sequences("mean_over(sequences, of=tokens)"))
 
 
 sums_of_sequences_train_over_sequences.control(
