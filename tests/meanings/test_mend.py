@@ -128,7 +128,7 @@ def test_where_no_factor_helps_none_is_found_and_numbers_say_so(what: str) -> No
 
 
 def test_what_each_step_of_accumulation_divides_again_lacks_no_factor() -> None:
-    """A schedule of four micro-batches divided all that was accumulated by four, once for each step of accumulation: pytorch/torchtitan 1732.
+    """A schedule of four micro-batches divided all that was accumulated by four, in each step of accumulation: pytorch/torchtitan 1732.
     Each loss is divided by both numbers now."""
     wrong = """
 mesh(dp)
