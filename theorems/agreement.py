@@ -4,7 +4,12 @@ A step may need a number of the whole model, such as a norm, or a decision, such
 that have a part in it, and over no others. Copies may be refreshed at any time, if all that belongs to them is.
 """
 
-from placeproof.theory import Proved, Refuted, edited, theorem, trains, without_call
+import re
+from dataclasses import replace
+
+from placeproof.programs import read, render
+from placeproof.theory import Proved, Refuted, edited, refuted, theorem, trains, without_call, wrong
+from placeproof.theory.statements import read_subject
 
 SAMPLES = ("separable-loss", "equal-token-counts")
 CUT = "elementwise-optimizer"
@@ -53,6 +58,53 @@ clipping_trains_of_counting_copies_once.control(
     "one device of the tensor axis alone clips the copies",
     lambda: trains(edited(CLIPPED, "G.norm = scale(G.norm, c)", "if rank(tp) == 0:\n    G.norm = scale(G.norm, c)")),
     breaks="gradient integrity",
+)
+
+#: Clipped over meshes of several kinds: dense and expert parameters, matrices in parts, copied norms, stages, two copies of a stage.
+MIXED = (
+    "hsdp * tp * clip", "zero1 * ep * cp * clip", "ddp * tp * sp * pp * clip", "zero2 * pp(schedule=dualpipe) * clip",
+    "zero3 * ep(experts=whole) * tp * clip", "fsdp * tp * ep * pp * clip",
+)  # fmt: skip
+_SQUARES = re.compile(r"all_reduce\((square_norm\([\w.]+\)|squares), ([\w, ]+)\)|square_norm\([\w.]+\)(?!, )|(?<=sqrt\()squares")
+
+
+def other_norms(text):
+    """The step of a strategy with each sum of squares taken over one axis less, or over one more."""
+    program = read_subject(text)[1]
+    lines = render(program).splitlines()
+    for n, line in enumerate(lines):
+        for found in _SQUARES.finditer(line):
+            squares, own = found[1] or found[0], found[2].split(", ") if found[2] else []
+            for axis in program.axes:
+                over = [a for a in own if a != axis.name] if axis.name in own else [*own, axis.name]
+                summed = f"all_reduce({squares}, {', '.join(over)})" if over else squares
+                changed = read("\n".join([*lines[:n], line[: found.start()] + summed + line[found.end() :], *lines[n + 1 :]]))
+                yield replace(changed, name=f"{text}, {squares} {'not ' if axis.name in own else ''}over {axis.name}")
+
+
+@theorem(expect=Proved(), cite=("pascanu2013difficulty", "narayanan2021megatron"))
+def norms_over_mixed_meshes_count_each_element_once():
+    """The global norm adds squares of parts over the devices that have others, of experts over those of other experts, of stages over all
+    stages, and of what is copied once, on meshes of up to four axes."""
+    return wrong(*(read_subject(text)[1] for text in MIXED)) == 0
+
+
+norms_over_mixed_meshes_count_each_element_once.control(
+    "experts count once for each device of the data axis",
+    lambda: wrong(edited("zero1 * ep * cp * clip", "square_norm(gradients.expert), ep)", "square_norm(gradients.expert), ep, dp)")) == 0,
+    refuted_at={},
+)
+
+
+@theorem(expect=Proved(), cite=("pascanu2013difficulty", "narayanan2021megatron"))
+def norms_over_other_devices_train_otherwise():
+    """With squares that are added up over an axis less, or over one more, none of these steps trains what one device does."""
+    steps = [step for text in MIXED[:4] for step in list(other_norms(text))[::5]]
+    return refuted(*steps) == len(steps)
+
+
+norms_over_other_devices_train_otherwise.control(
+    "over those that have others", lambda: refuted(read_subject("hsdp * tp * clip")[1]) == 1, refuted_at={}
 )
 
 REPLICAS = """

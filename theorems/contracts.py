@@ -118,7 +118,7 @@ def _once(lines, old, new):
 
 #: Of so many strategies one is tried with a mistake under a contract, and of so many compositions one with its counts: each under some
 #: contracts, and at night under all.
-SHARE = 4
+SHARE = 6
 
 
 def in_turn(texts, number):

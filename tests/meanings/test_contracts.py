@@ -17,13 +17,18 @@ from placeproof.theory.statements import edited, read_subject
 from placeproof.theory.suite.load import Loaded, load_file, suite
 
 
+def of_file(name: str) -> Any:
+    """What a file of theorems has."""
+    first, *_ = load_file(suite() / name, Loaded())
+    module = ModuleType(name)
+    module.__dict__.update(first.function.__globals__)
+    return module
+
+
 @pytest.fixture(scope="module")
 def theorems() -> Any:
     """The file of theorems about contracts."""
-    first, *_ = load_file(suite() / "contracts.py", Loaded())
-    module = ModuleType("contracts")
-    module.__dict__.update(first.function.__globals__)
-    return module
+    return of_file("contracts.py")
 
 
 def tried() -> list[tuple[str, Program]]:
@@ -57,6 +62,15 @@ def test_what_strategies_train_as_they_are(theorems: Any) -> None:
         for contract in contracts if NIGHTLY else contracts[:1]:
             word = "proved" if theorems.trains_as_it_is(text, contract) else "refuted"
             assert judge(theorems.as_it_is(text, contract), shortest=False).word == word, (text, contract)
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="by day a theorem tries some")
+def test_every_norm_over_other_devices_is_refuted() -> None:
+    """Each sum of squares over an axis less, and over one more, on meshes of several kinds."""
+    norms = of_file("agreement.py")
+    for text in norms.MIXED:
+        for step in norms.other_norms(text):
+            assert judge(step, shortest=False).word == "refuted", step.name
 
 
 # Pipelines: what the last stage multiplies its loss by reaches all stages.
