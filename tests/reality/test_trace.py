@@ -34,7 +34,6 @@ REFUSED = {
     "wrong_reduce_op": "`all_reduce` mean meets `all_reduce` sum",
     "wrong_size": "`all_reduce` of 1696 float64 meets one of 1304 float64",
     "wrong_skip": "rank 0 enters 1 collectives more than rank 1: first `all_reduce`",
-    "gpipe": "a pipeline cannot be recorded",
 }
 
 

@@ -93,8 +93,9 @@ class Arithmetic:
             self._one(out, right, lambda n: self._times(n, times))
             return
         if not isinstance(left, Tensor) or not isinstance(right, Tensor):
-            kept = left if isinstance(left, Tensor) else right
-            self._one(out, kept, self._of_norm(name))
+            kept, other = (left, right) if isinstance(left, Tensor) else (right, left)
+            nothing = name == "add" and other == 0  # as the builtin `sum` begins
+            self._one(out, kept, (lambda n: n) if nothing else self._of_norm(name))
             return
         rule = {"mul": self._product, "div": self._quotient, "add": self._sum_of(alpha), "sub": self._sum_of(-alpha)}[name]
         self.shadows.write(out, mapped(rule, *(self.shadows.read(t) for t in torch.broadcast_tensors(left, right))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise, product
 from math import prod
@@ -13,11 +13,22 @@ from placeproof.core.diagnostics import Diagnostic, InputError, refuse
 @dataclass(slots=True)
 class Grid:
     """The axes with their sizes, the slowest first, as in a DeviceMesh. ``inner``: axes of which sub-groups are used, with their sizes.
-    ``made``: the names are ours."""
+    ``made``: the names are ours. ``stages``: the axis along which stages of a pipeline lie, empty for none."""
 
     sizes: dict[str, int]
     made: bool = False
     inner: dict[str, int] = field(default_factory=dict)
+    stages: str = ""
+
+    @property
+    def alike(self) -> int:
+        """How many ranks hold the same parameters, or parts of these: all, or those of one stage."""
+        return prod(self.sizes.values()) // self.sizes.get(self.stages, 1)
+
+    @property
+    def ends(self) -> str:
+        """What the first and the last stage together are called, where there are others between them."""
+        return f"{self.stages}_ends"
 
     def stride(self, axis: str) -> int:
         """How far apart two neighbours on an axis are, as ranks of the world."""
@@ -40,6 +51,8 @@ class Grid:
                 steps = [[k * self.stride(n) for k in range(self.sizes[n])] for n in names]
                 if {sum(parts) for parts in product(*steps)} == wanted:
                     return names
+        if self.stages and wanted == {0, (self.sizes[self.stages] - 1) * self.stride(self.stages)}:
+            return (self.ends,)
         for name in self.sizes:
             if wanted == {k * self.stride(name) for k in range(len(ranks))} and self.sizes[name] % len(ranks) == 0:
                 self.inner[name] = len(ranks)
@@ -60,6 +73,24 @@ def grid(mesh: dict[str, int], groups: Iterable[tuple[int, ...]], world: int) ->
     if prod(sizes) != world or any(b % a for a, b in pairwise(edges)):
         refuse("PP603", "the process groups of this script are no grid of ranks", help="make them with init_device_mesh")
     return Grid({f"g{i}": size for i, size in enumerate(reversed(sizes))}, made=True)
+
+
+def with_stages(found: Grid, lines: Sequence[tuple[int, ...]]) -> Grid:
+    """A grid along one axis of which stages of pipelines lie, from the first to the last. ``lines``: the ranks of each; of none, the grid.
+    Raises InputError for stages along no axis, or in another order."""
+    if not lines:
+        return found
+    axes = {found.axes(tuple(sorted(line))) for line in lines}
+    axis = next(iter(axes))[0]
+    if len(axes) > 1 or axes != {(axis,)} or axis not in found.sizes or any(list(line) != sorted(line) for line in lines):
+        text = "the stages of a pipeline lie along no axis of the mesh, in the order of its ranks"
+        refuse("PP603", text, help="make a mesh with an axis for the stages with init_device_mesh")
+    names = {axis: axis}
+    if found.made:
+        others = [a for a in found.sizes if a != axis]
+        names = {axis: "pp", **dict(zip(others, ["dp"] if len(others) == 1 else others, strict=True))}
+    sizes = {names.get(a, a): n for a, n in found.sizes.items()}
+    return Grid(sizes, made=found.made, inner=found.inner, stages=names[axis])
 
 
 def _even(group: tuple[int, ...]) -> bool:

@@ -70,24 +70,34 @@ class UnreadableError(Exception):
         self.text, self.line = text, line
 
 
-def read_chain(nodes: Nodes, number: int, axes: Callable[[str], Axes]) -> Chain:
-    """The chain that ends in a term. Raises UnreadableError."""
+def read_chain(nodes: Nodes, number: int, axes: Callable[[str], Axes], sizes: Mapping[str, int] | None = None) -> Chain:
+    """The chain that ends in a term; ``sizes`` of axes. Raises UnreadableError."""
     node = nodes[number]
     if node.kind == "clipped":
-        chain = read_chain(nodes, node.of[0], axes)
+        chain = read_chain(nodes, node.of[0], axes, sizes)
         return Chain(chain.inner, chain.outer, chain.turns, chain.rolling, _clip(nodes, node, axes))
     outer, node = _linear(nodes, nodes[number], axes)
     if node.kind == "pass":
         return Chain(outer, (), 1)
     if node.kind != "add":
         raise UnreadableError(node.text or _WORDS.get(node.kind, f"`{node.kind}`"), node.line)
-    parts = [_linear(nodes, nodes[n], axes) for n in node.of]
+    parts = [(_summed_again(steps, outer, sizes or {}), end) for steps, end in (_linear(nodes, nodes[n], axes) for n in node.of)]
     if all(end.kind == "pass" for _, end in parts) and len({steps for steps, _ in parts}) == 1:
         turns = [end.turn for _, end in parts]
         if len(set(turns)) != len(turns):
             raise UnreadableError("a gradient is added to itself", node.line)
         return Chain(parts[0][0], outer, len(turns))
     return _rolling(nodes, node, outer, axes)
+
+
+def _summed_again(steps: tuple[ChainStep, ...], outer: tuple[ChainStep, ...], sizes: Mapping[str, int]) -> tuple[ChainStep, ...]:
+    """What is done to a gradient before it is added up; a mean over ranks is nothing where the sum is reduced over these, too."""
+    factor, exchanges, _ = _apart(steps)
+    over = {axis for s in outer if s.kind in ("all_reduce", "reduce_scatter") for axis in s.axes}
+    if len(exchanges) != 1 or exchanges[0].kind != "all_reduce" or not {*exchanges[0].axes} <= over & sizes.keys():
+        return steps
+    mean = factor * (1 if exchanges[0].op == "mean" else prod(sizes[axis] for axis in exchanges[0].axes))
+    return () if mean == 1 else steps
 
 
 #: What a chain may not end in, in words.

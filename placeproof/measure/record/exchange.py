@@ -21,7 +21,8 @@ _READS = ("input_tensors", "input_tensor", "inputs", "input", "tensors", "tensor
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """A collective that was dispatched: its kind, ranks, reduction and root (as ranks of the world), and what it reads and writes."""
+    """A collective that was dispatched: its kind, ranks, reduction and root (as ranks of the world; of a send, where it
+    goes), and what it reads and writes."""
 
     kind: str
     ranks: tuple[int, ...]
@@ -52,7 +53,7 @@ def read_exchange(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], o
 def _exchanged(kind: str, given: Mapping[str, Any], reads: tuple[Tensor, ...], writes: tuple[Tensor, ...]) -> Exchanged:
     group = dist.distributed_c10d._resolve_process_group(group_name(given.get("process_group", given.get("group_name"))))
     ranks = tuple(dist.get_process_group_ranks(group))
-    root = given.get("root_rank", given.get("src", -1))
+    root = given.get("root_rank", given.get("src", given.get("dst", -1)))
     return Exchanged(kind, ranks, reduction(given.get("reduce_op")), ranks[root] if 0 <= root < len(ranks) else -1, reads, writes)
 
 

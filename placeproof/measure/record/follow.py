@@ -19,12 +19,14 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from placeproof.measure.record.arithmetic import Arithmetic
 from placeproof.measure.record.chain import refuse_lines
+from placeproof.measure.record.digests import by_row, bytes_of, digest
 from placeproof.measure.record.exchange import Exchanged, carry, read_exchange
 from placeproof.measure.record.moves import MOVES
 from placeproof.measure.record.nodes import NOTHING, ZERO, Node
 from placeproof.measure.record.recording import Piece, Recording, Seen, State
 from placeproof.measure.record.runs import Runs, combined, mapped
 from placeproof.measure.record.shadow import Shadows, local
+from placeproof.measure.record.stretches import Stretches
 from placeproof.measure.record.trail import Trail
 from placeproof.measure.recorder import NAMESPACES
 
@@ -46,6 +48,7 @@ class Follower:
         self.shadows = Shadows(self.nodes)
         self.script, self.step, self.trail = str(script), step, trail
         self.arithmetic = Arithmetic(self.nodes, self.shadows, self._by_hand)
+        self.stretches = Stretches(recording)
         self.phase, self.optimizing, self.done, self.frozen = "setup", 0, 0, False
         self.leaves: dict[int, Tensor] = {}
         self.owned: dict[int, Tensor] = {}
@@ -78,6 +81,12 @@ class Follower:
         for n in terms:
             if len(terms) == 1 and self.nodes[n].kind == "param":
                 self.recording.states[self.nodes[n].index].name = name
+
+    def runs(self, module: nn.Module) -> None:
+        """A module is run that no other one runs."""
+        with _disable_current_modes():
+            for index in self.nodes.of_all(n for p in module.parameters() for n in self.shadows.terms(local(p))):
+                self.recording.states[index].run = True
 
     def leaf(self, tensor: Tensor) -> None:
         """Forward reads a tensor of which a gradient will be made."""
@@ -126,11 +135,7 @@ class Follower:
         later = self.phase in ("update", "after")
         rows = (self._next_rows if later else self.recording.rows).get(0 if later else len(self.recording.turns), 0)
         kept = self._next_by_row if later else self.recording.by_row.setdefault(len(self.recording.turns), [])
-        with _disable_current_modes():
-            for tensor in (local(t) for t in tensors if rows and t.numel()):
-                numbered = not tensor.is_floating_point() and torch.equal(tensor.reshape(-1), torch.arange(tensor.numel()).to(tensor.dtype))
-                if tensor.layout == torch.strided and tensor.numel() % rows == 0 and not numbered:
-                    kept.append(tuple(digest(row) for row in tensor.detach().reshape(rows, -1)))
+        kept += by_row(tensors, rows)
 
     def begin(self) -> None:
         """The model is run for the first time: what was read of parameters before was read to build it."""
@@ -150,7 +155,7 @@ class Follower:
             if split is not None:
                 state.split = split
             if not state.used and not gathered:
-                state.used = digest(part)
+                state.used, state.constant = digest(part), bool((part == part.reshape(-1)[:1]).all())
 
     def _made(self, tensor: Tensor, gradient: Tensor) -> None:
         """A gradient of a parameter was made."""
@@ -250,6 +255,7 @@ class Follower:
         self.arithmetic.left = False
         self.recording.events = [e for e in self.recording.events if e.phase == "setup"]
         self.recording.turns, self.recording.statistics = [], []
+        self.stretches.again()
         self.recording.inputs, self._next_given = {0: tuple(self._next_given)}, []
         self.recording.rows, self._next_rows = self._next_rows, {}
         self.recording.by_row, self._next_by_row = {0: self._next_by_row}, []
@@ -279,7 +285,7 @@ class Follower:
             there = local(tensor).untyped_storage().nbytes() or not tensor.numel()  # what was gathered for one use may be freed
             if len(own) == 1 and dist.get_backend() != "fake" and there:  # of what was gathered for its use a part
                 self.recording.states[min(own)].left = digest(local(tensor))
-                self.recording.states[min(own)].flat = hashlib.sha256(_bytes(local(tensor))).hexdigest()
+                self.recording.states[min(own)].flat = hashlib.sha256(bytes_of(local(tensor))).hexdigest()
             if len(states) == 1 and any(n <= ZERO for n in read.distinct()):
                 self.recording.final[min(states)] = (NOTHING,)
             for number in (n for n in read.distinct() if n > ZERO):
@@ -312,6 +318,8 @@ class Follower:
                 self._exchange(done)
             return
         name = func._schema.name.rpartition("::")[2]
+        if not self.inside and not func.is_view and self.phase in ("setup", "forward", "between") and dist.get_backend() != "fake":
+            self.stretches.makers.made(name, (t for t in _flat((out,)) if not self.shadows.known(t)), self.line())
         if name in _STATISTICS and any(a is True for a in args):
             self.recording.statistics.append(self.line())
         if name in MOVES:
@@ -399,13 +407,21 @@ class Follower:
                 updated=any(self.nodes.holds(n, "updated") for n in terms),
             )
         )
-        if done.kind == "all_to_all" and not terms and dist.get_backend() == "fake":
-            raise OverError  # how many tokens come back, and which, real processes alone know
+        if done.kind == "recv" or (done.kind == "all_to_all" and not terms):
+            self._real_alone()
+        self.stretches.makers.received(done.writes)
+        if done.kind == "send":
+            self.stretches.sent(done.reads, done.root)
         if done.kind == "all_gather" and self.recording.events[-1].updated and dist.get_backend() != "fake":
             self._pieces(done)
         if done.kind == "reduce_scatter" and dist.get_backend() == "gloo":
             self.awaited |= {_place(t) for t in done.writes}
         carry(done, self.shadows, (key(done.ranks),), setup=setup, line=line)
+
+    def _real_alone(self) -> None:
+        """Raise OverError under the fake backend: what comes from other ranks, real processes alone know."""
+        if dist.get_backend() == "fake":
+            raise OverError
 
     def _pieces(self, done: Exchanged) -> None:
         """What this rank gives of parameters that it has updated."""
@@ -414,7 +430,7 @@ class Follower:
             flat, at = local(tensor).detach().reshape(-1), 0
             for number, length in self.shadows.read(tensor).lengths():
                 for index in self.nodes.states(number) if number > ZERO else ():
-                    self.recording.pieces.append(Piece(index, done.ranks, gather, _bytes(flat[at : at + length])))
+                    self.recording.pieces.append(Piece(index, done.ranks, gather, bytes_of(flat[at : at + length])))
                 at += length
 
 
@@ -451,13 +467,17 @@ class Called(TorchFunctionMode):
             for tensor in _flat((*args, *(kwargs or {}).values())):
                 if isinstance(tensor, nn.Parameter) and tensor.requires_grad and tensor.is_leaf:
                     self.follower.leaf(tensor)
-            self._beside([*_flat(args), *_flat(tuple((kwargs or {}).values()))])
+            read = [*_flat(args), *_flat(tuple((kwargs or {}).values()))]
+            self._beside(read)
+            if not self.follower.frozen:
+                self.follower.stretches.read(read, _flat((out,)), inside=bool(self.follower.inside))
         return out
 
     def _beside(self, read: Sequence[Tensor]) -> None:
         made = next((t for t in read if t.grad_fn is not None), None)
         if made is not None and not self.follower.inside:
             self.follower.beside(made, [t for t in read if not t.requires_grad])
+            self.follower.stretches.beside(made, [t for t in read if not t.requires_grad])
 
 
 def _written(func: Any, args: tuple[Any, ...]) -> list[Any]:
@@ -473,21 +493,6 @@ def _flat(values: Sequence[Any]) -> list[Tensor]:
         elif isinstance(value, (list, tuple)):
             tensors += _flat(value)
     return tensors
-
-
-def _bytes(tensor: Tensor) -> bytes:
-    """Those of its elements, in order."""
-    with _disable_current_modes(), torch.no_grad():
-        flat = tensor.detach().reshape(-1).cpu().clone(memory_format=torch.contiguous_format)
-        made: bytes = flat.view(torch.uint8).numpy().tobytes()
-        return made
-
-
-def digest(tensor: Tensor) -> str:
-    """What tells the values of two tensors apart."""
-    with _disable_current_modes(), torch.no_grad():
-        whole = tensor if tensor.layout == torch.strided else tensor.to_dense()
-        return hashlib.sha256(str(tuple(whole.shape)).encode() + _bytes(whole)).hexdigest()[:16]
 
 
 def line_of(script: str) -> int:

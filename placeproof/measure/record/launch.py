@@ -11,7 +11,7 @@ import re
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -76,6 +76,16 @@ def functions_of(recording: Recording) -> Follow[list[tuple[str, int]]]:
     return functions
 
 
+def derivative_of(recordings: Mapping[int, Recording]) -> Follow[list[tuple[str, int]]]:
+    """What is wrong with gradients of a recorded pipeline as derivatives of its losses, with the lines of the script."""
+
+    def derivative(launch: Launch, rank: int, _: Path) -> list[tuple[str, int]]:
+        found: list[tuple[str, int]] = _session().as_derivative(launch, rank, recordings[rank])
+        return found
+
+    return derivative
+
+
 def faked(launch: Launch, rank: int, follow: Follow[T] = _alone) -> T:  # type: ignore[assignment]
     """What one rank brings without the others, under the fake process group. Raises InputError where it fails, dies or hangs."""
     _session()
@@ -124,13 +134,13 @@ class _Followed(Generic[T]):
             raise
 
 
-def _described(error: BaseException, script: Path) -> tuple[str, int, bool]:
-    """What was raised in one line, the line of the script, and whether a pipeline of PyTorch raised it."""
+def _described(error: BaseException, script: Path) -> tuple[str, int]:
+    """What was raised in one line, and the line of the script."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f.lineno or 0 for f in frames if Path(f.filename) == script.resolve()]
     lines = str(error).strip().splitlines()
     text = f"{type(error).__name__}: {lines[0] if lines else ''}"
-    return text, own[-1] if own else 0, any("distributed/pipelining" in f.filename for f in frames)
+    return text, own[-1] if own else 0
 
 
 def _here(follow: Follow[T], launch: Launch, rank: int, folder: Path) -> T:
@@ -156,14 +166,11 @@ def _read(launch: Launch, folder: Path, outcomes: Sequence[Outcome[T]], ranks: d
     return {ranks[o.rank]: o.value for o in outcomes if o.value is not None}
 
 
-def _failed(launch: Launch, rank: int, failure: InputError | tuple[str, int, bool], *, fake: bool) -> NoReturn:
+def _failed(launch: Launch, rank: int, failure: InputError | tuple[str, int], *, fake: bool) -> NoReturn:
     """What the script did cannot be followed, or it raised an exception: shown where it stood."""
     if isinstance(failure, InputError):
         raise failure
-    text, line, pipeline = failure
-    if pipeline:
-        why = "a pipeline cannot be recorded: what its stages send and receive is not followed"
-        refuse("PP603", why, place=_place(launch, line), help="prove the strategy, such as `pp * dp`, or a step program written by hand")
+    text, line = failure
     refuse("PP603", f"rank {rank} of the script failed: {text}", place=_place(launch, line), help=_HELP[fake])
 
 

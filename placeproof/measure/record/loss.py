@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from math import isfinite, prod
@@ -43,10 +43,17 @@ Numbers = tuple[Fraction, ...]
 _DEEP = 100
 
 
+def gradients_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor | None]:
+    """The gradients with which a call of ``torch.autograd.backward`` begins; none for losses."""
+    given = args[0] if args else kwargs.get("grad_tensors")
+    each = [given] if given is None or isinstance(given, Tensor) else list(given)
+    return each if any(g is not None for g in each) else []
+
+
 def read_loss(loss: Tensor, line: int) -> Turn:
     """What a backward pass differentiates. A loss that is not read has a ``text`` that says where reading ended."""
     if loss.grad_fn is None:
-        return _unread("the loss has no graph", line)
+        return unread("the loss has no graph", line)
     graph = (loss.grad_fn, loss.output_nr)
     terms = [replace(t, scaled=_scaled(graph)) for t in _terms(graph, (), line, _DEEP)]
     first = max(terms, key=lambda t: (bool(t.text), abs(t.factor)))
@@ -56,7 +63,7 @@ def read_loss(loss: Tensor, line: int) -> Turn:
     if first.text or not others:
         return first
     if any(t.summed or first.summed for t in others) and len({(t.summed, t.count, t.rows) for t in terms}) > 1:
-        return _unread("the loss adds up means and sums, or sums over other numbers of elements", line)
+        return unread("the loss adds up means and sums, or sums over other numbers of elements", line)
     return replace(first, beside=tuple((t.factor / first.factor, t.count, t.rows) for t in others))
 
 
@@ -65,7 +72,7 @@ def _terms(result: tuple[Any, int], numbers: Numbers, line: int, deep: int) -> I
     node, number = result
     name = type(node).__name__
     if not deep:
-        yield _unread("the graph of the loss is too deep", line)
+        yield unread("the graph of the loss is too deep", line)
     elif name.startswith("NllLoss"):
         yield _counted(node, numbers, line)
     elif name in _LOSSES:
@@ -78,7 +85,7 @@ def _terms(result: tuple[Any, int], numbers: Numbers, line: int, deep: int) -> I
             if branch[0] is not None:
                 yield from _terms(branch, _with(numbers, part), line, deep - 1)
     elif (around := _around(node, name)) is None:
-        yield _unread(_WHERE.get(name, f"the loss ends in `{name.removesuffix('Backward0')}`, neither a mean nor a sum"), line)
+        yield unread(_WHERE.get(name, f"the loss ends in `{name.removesuffix('Backward0')}`, neither a mean nor a sum"), line)
     else:
         yield from _terms(_below(node, number), _with(numbers, around), line, deep - 1)
 
@@ -147,13 +154,14 @@ def _over_samples(node: Any) -> bool:
     return not over or any(_signed(int(d)) % rank == 0 for d in over)
 
 
-def _unread(text: str, line: int) -> Turn:
+def unread(text: str, line: int) -> Turn:
+    """A backward pass of which it is not known what it differentiates."""
     return Turn(factor=Fraction(1), summed=False, count=0, rows=0, line=line, text=text)
 
 
 def _reduced(node: Any, numbers: Numbers, summed: bool, over: Tensor, line: int) -> Turn:
     if int(node._saved_reduction) == 0:
-        return _unread("the loss is not reduced", line)
+        return unread("the loss is not reduced", line)
     return _sized(tuple(over.shape), numbers, summed, line)
 
 
@@ -162,7 +170,7 @@ def _counted(node: Any, numbers: Numbers, line: int) -> Turn:
     targets, ignored, weights = node._saved_target, node._saved_ignore_index, node._saved_weight
     reduction = int(node._saved_reduction)
     if reduction == 1 and weights is not None:
-        return _unread("the loss is a mean with the weights of its classes, of which targets have other sums on other ranks", line)
+        return unread("the loss is a mean with the weights of its classes, of which targets have other sums on other ranks", line)
     read = _reduced(node, numbers, reduction == 2, targets, line)
     with _disable_current_modes():
         return replace(read, count=int((targets != _signed(ignored)).sum())) if not read.text else read

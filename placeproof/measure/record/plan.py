@@ -29,13 +29,15 @@ class Final:
 
 @dataclass(slots=True, kw_only=True)
 class ParameterSet:
-    """Parameters that are treated alike. ``split``: axes that split them while they are computed with. ``lines``: of the passes."""
+    """Parameters that are treated alike. ``split``: axes that split them while they are computed with. ``tied``: the first stage of a
+    pipeline and the last each have a copy, and gradients of the two are added up."""
 
     name: str
     states: frozenset[int]
     chain: Chain
     split: Axes = ()
     final: Final = Final()
+    tied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class StepPlan:
     """The step. ``splits``: what each axis splits. ``experts``: the axis along which those of the first part lie. ``unequal``: ranks begin
     with different parameters, ``sent``: and get those of a rank before the step, at this line. ``uneven``: they have different numbers of
     samples; ``same``: axes on which all have the same samples. ``total``: elements and samples of all ranks together. ``constant``:
-    by which the loss is a multiple of a mean."""
+    by which the loss is a multiple of a mean. ``stages``: the axis of the stages of a pipeline."""
 
     grid: Grid
     splits: dict[str, str]
@@ -73,6 +75,7 @@ class StepPlan:
     same: Axes = ()
     total: tuple[int, int] = (0, 0)
     constant: Fraction = Fraction(1)
+    stages: str = ""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -93,7 +96,7 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     unread += [
         (f"the exchange `{e.kind}` cannot be said", e.line)
         for e in first.events
-        if e.kind in ("send", "recv", "gather") or (e.kind == "all_to_all" and e.states)
+        if e.kind == "gather" or (e.kind in ("send", "recv") and (e.states or not first.line)) or (e.kind == "all_to_all" and e.states)
     ]
     refuse_lines(first.script, first.source, unread[:8])
     if not first.updates:
@@ -113,7 +116,7 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     plan.layers = read_layers(first, grid, hidden, split) if hidden else None
     if plan.layers and plan.layers.forward and plan.layers.backward:
         _copies(recordings, split, grid)
-    _settings(first, recordings)
+    settings_alike(first, recordings)
     for other in recordings.values():
         _alike(first, other, grid)
         _once(other)
@@ -185,7 +188,8 @@ def _splits(grid: Grid, split: Mapping[int, Axes], given: Mapping[str, str]) -> 
     splits = {}
     for axis in grid.sizes:
         usual = USUAL_SPLITS.get(axis, "batch")
-        splits[axis] = given.get(axis) or ("hidden" if axis in hidden else "batch" if usual in ("hidden", "layers", "experts") else usual)
+        known = "layers" if axis == grid.stages else given.get(axis)
+        splits[axis] = known or ("hidden" if axis in hidden else "batch" if usual in ("hidden", "layers", "experts") else usual)
     return splits
 
 
@@ -196,7 +200,7 @@ def _parts(recordings: Mapping[int, Recording], grid: Grid, split: Mapping[int, 
     unread = []
     for index, terms in sorted(first.updates.items()):
         try:
-            chains = {flattened(read_chain(first.nodes, n, lambda k: grid.axes(ranks_of(k))), grid.sizes) for n in terms}
+            chains = {flattened(read_chain(first.nodes, n, lambda k: grid.axes(ranks_of(k)), grid.sizes), grid.sizes) for n in terms}
             if any(first.nodes.gradient_of(n) != {index} for n in terms):
                 raise UnreadableError(f"`{first.states[index].name}` is updated with the gradient of another parameter", 0)
         except UnreadableError as error:
@@ -218,7 +222,7 @@ def _parts(recordings: Mapping[int, Recording], grid: Grid, split: Mapping[int, 
             parts[key] = ParameterSet(name="", states=frozenset((index,)), chain=chain, split=split.get(index, ()), final=final)
     refuse_lines(first.script, first.source, list(dict.fromkeys(unread))[:8])
     _norms_of_parts(first, list(parts.values()))
-    _all_updated(recordings)
+    _all_updated(recordings, grid)
     return sorted(parts.values(), key=lambda p: (-len(p.split), -len(p.states), min(p.states)))
 
 
@@ -233,7 +237,7 @@ def _norms_of_parts(recording: Recording, parts: Sequence[ParameterSet]) -> None
             refuse_lines(recording.script, recording.source, [(text, part.chain.clip.line if part.chain.clip else 0)])
 
 
-def _settings(first: Recording, recordings: Mapping[int, Recording]) -> None:
+def settings_alike(first: Recording, recordings: Mapping[int, Recording]) -> None:
     """Raise InputError where optimizers of ranks are set differently, or have something else of parameters that begin alike."""
     wrong = []
     for other in recordings.values():
@@ -274,17 +278,17 @@ def _by_name(recording: Recording, grid: Grid) -> dict[str, frozenset[object]]:
     treatments: dict[str, frozenset[object]] = {}
     for index, terms in recording.updates.items():
         with suppress(UnreadableError):
-            chains = [read_chain(recording.nodes, n, lambda k: grid.axes(ranks_of(k))) for n in terms]
+            chains = [read_chain(recording.nodes, n, lambda k: grid.axes(ranks_of(k)), grid.sizes) for n in terms]
             norms = [frozenset(axes for _, axes in c.clip.over) if c.clip else None for c in chains]
             treatments[recording.states[index].name] = frozenset((replace(c, clip=None), n) for c, n in zip(chains, norms, strict=True))
     return treatments
 
 
-def _all_updated(recordings: Mapping[int, Recording]) -> None:
+def _all_updated(recordings: Mapping[int, Recording], grid: Grid) -> None:
     first = recordings[0]
     trained = {i for e in first.events if e.kind == "pass" for i in e.states}
     updated = {i for r in recordings.values() for i in (*r.updates, *r.final)}
-    if len(recordings) == first.world:
+    if len(recordings) == grid.alike:
         lost = [first.states[i].name for i in sorted(trained - updated)]
         refuse_lines(first.script, first.source, [(f"`{name}` gets a gradient and is never updated", 0) for name in lost[:8]])
     whole = {i for r in recordings.values() for i, terms in r.updates.items() if not any(r.nodes.holds(n, "reduce_scatter") for n in terms)}
@@ -296,7 +300,7 @@ def _all_updated(recordings: Mapping[int, Recording]) -> None:
 
 def _old(recordings: Mapping[int, Recording]) -> Iterator[tuple[str, int]]:
     """What is wrong with what is left after the update: a rank sends what it has not updated, or what one has updated is overwritten."""
-    updated = {rank: {r.states[i].name for i in r.updates} for rank, r in recordings.items()}
+    updated = {r.rank: {r.states[i].name for i in r.updates} for r in recordings.values()}
     trained = set[str]().union(*updated.values())
     for r in recordings.values():
         for index, node in ((i, r.nodes[n]) for i, terms in r.final.items() for n in terms if n > ZERO):
@@ -316,8 +320,8 @@ def _old(recordings: Mapping[int, Recording]) -> Iterator[tuple[str, int]]:
 def _whole(recording: Recording, index: int, recordings: Mapping[int, Recording]) -> bool:
     """Whether a parameter is what ranks give of it after the update, one after the other: all of each, or gather by gather."""
     of_all = [p for _, r in sorted(recordings.items()) for p in r.pieces if p.index == index and recording.rank in p.group]
-    group = of_all[0].group if of_all else ()
-    every = [p for rank in group if rank in recordings for p in recordings[rank].pieces if p.index == index and p.group == group]
+    group, by_rank = of_all[0].group if of_all else (), {r.rank: r for r in recordings.values()}
+    every = [p for rank in group if rank in by_rank for p in by_rank[rank].pieces if p.index == index and p.group == group]
     orders = every, sorted(every, key=lambda p: p.gather)
     return any(sha256(b"".join(p.values for p in order)).hexdigest() == recording.states[index].flat for order in orders)
 
@@ -400,7 +404,9 @@ def _beginning(plan: StepPlan, recordings: Mapping[int, Recording], split: Mappi
     sent = [i for i in differ if first.states[i].synced]
     if sent and len(sent) == len(differ):
         event = next(e for e in first.events if e.kind in ("broadcast", "scatter") and e.phase == "setup" and e.states & set(sent))
-        plan.sent = (plan.grid.axes(event.group), event.root, event.line)
+        axes = plan.grid.axes(event.group)
+        root = plan.grid.place(event.root, axes[0]) if len(axes) == 1 and axes[0] in plan.grid.sizes else event.root
+        plan.sent = (axes, root, event.line)
     elif sent:
         refuse_lines(first.script, first.source, [("some parameters that differ between ranks are sent to all, and others are not", 0)])
 
@@ -434,7 +440,7 @@ def _frozen(first: Recording, second: Recording) -> str | None:
     """A parameter that is not trained, and in which two ranks differ that have samples of their own."""
     trained = {i for r in (first, second) for e in r.events if e.kind == "pass" for i in e.states}
     for i, (a, b) in enumerate(zip(first.states, second.states, strict=False)):
-        if i not in trained and a.digest != b.digest and not (a.synced and b.synced):
+        if i not in trained and a.run and b.run and a.digest != b.digest and not (a.synced and b.synced):
             return a.name
     return None
 
@@ -465,9 +471,10 @@ def _samples(plan: StepPlan, recordings: Mapping[int, Recording]) -> None:
     refuse_lines(first.script, first.source, list(_unlike(plan, recordings, [a for a in sharing if a not in plan.same])))
     shared = 1
     for axis, size in plan.grid.sizes.items():
-        shared *= size if plan.splits[axis] not in ("batch", "sequence") else 1
+        shared *= size if plan.splits[axis] not in ("batch", "sequence", "layers") else 1
     whole = [r.turns for r in recordings.values()]
-    if len(recordings) == first.world:
+    if len(recordings) == plan.grid.alike:
         plan.total = (sum(t.count for ts in whole for t in ts) // shared, sum(t.rows for ts in whole for t in ts) // shared)
     else:
-        plan.total = (sum(t.count for t in first.turns) * first.world // shared, sum(t.rows for t in first.turns) * first.world // shared)
+        count, rows = sum(t.count for t in first.turns), sum(t.rows for t in first.turns)
+        plan.total = (count * plan.grid.alike // shared, rows * plan.grid.alike // shared)

@@ -15,13 +15,15 @@ from pathlib import Path
 from placeproof.core.diagnostics import InputError, Problems, refuse
 from placeproof.core.files import read_text
 from placeproof.core.mesh import SPLITS
-from placeproof.measure.record.axes import Grid, grid
+from placeproof.measure.record.axes import Grid, grid, with_stages
 from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.constant import Again, Saying, terms_alike, with_constant, with_multiple
 from placeproof.measure.record.factor import Asked, Reading, shown, written
-from placeproof.measure.record.launch import TIMEOUT, Launch, faked, forked, functions_of, others_of
-from placeproof.measure.record.plan import StepPlan, read_plan
+from placeproof.measure.record.launch import TIMEOUT, Launch, derivative_of, faked, forked, functions_of, others_of
+from placeproof.measure.record.pipeline import by_stages, joined
+from placeproof.measure.record.plan import StepPlan
 from placeproof.measure.record.recording import Recording, Seen
+from placeproof.measure.record.stages import read_stages
 from placeproof.measure.record.write import write
 from placeproof.programs import read
 from placeproof.semantics.judge.verdict import judge
@@ -69,8 +71,8 @@ def trace(
     plan, (text, asked) = with_constant(plan, first, (text, asked), saying)
     if plan.layers is not None and not first.real:
         _really(launch, splits or {}, text, asked, plan.constant)
-    if plan.experts:
-        found = forked(launch, functions_of(first))
+    if plan.experts or plan.stages:
+        found = forked(launch, functions_of(first) if plan.experts else derivative_of(recordings))
         refuse_lines(first.script, first.source, list(dict.fromkeys(one for wrong in found.values() for one in wrong))[:8])
     _independent(launch, recordings, plan)
     return Traced(text=text, ranks=tuple(sorted(recordings)), world=count, notes=(*plan.notes, *plan.of))
@@ -82,7 +84,7 @@ def _planned(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[d
     if backend == "gloo":
         return _plan(forked(launch), splits)
     alone = _faked(launch)
-    if any(e.kind == "all_to_all" for r in alone.values() for e in r.events):  # where tokens go, the fake backend does not know
+    if any(e.kind in ("all_to_all", "recv") for r in alone.values() for e in r.events):  # what comes, the fake backend does not know
         return _plan(forked(launch), splits)
     exchanged = any(r.exchanges for r in alone.values())
     try:
@@ -98,13 +100,15 @@ def _planned(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[d
 
 def _plan(recordings: dict[int, Recording], splits: Mapping[str, str]) -> tuple[dict[int, Recording], StepPlan]:
     """The step that was seen, if the ranks agree on it."""
-    shape = _shape(recordings[0])
-    _agree(recordings)
+    recordings, lines = joined(recordings)
+    shape = _shape(recordings[0], lines)
+    for stage in by_stages(recordings, shape):
+        _agree(stage)
     problems = Problems()
     for axis in sorted(set(splits) - set(shape.sizes)):
         problems.add("PP603", f"the script has no mesh axis `{axis}`", help=f"its axes are {', '.join(shape.sizes)}")
     problems.raise_if_any()
-    plan = read_plan(recordings, shape, splits)
+    plan = read_stages(recordings, shape, splits)
     if shape.made:
         names = list(plan.grid.sizes)
         plan.notes.append(f"The script names no axes: {', '.join(names)} {'is' if len(names) == 1 else 'are'} ours.")
@@ -128,7 +132,7 @@ def _settled(first: Recording, plan: StepPlan, asked: Asked, planned: Again) -> 
     """How each factor is to be read: as the product that it is with other numbers of ranks, too. Raises InputError where two are left."""
     left = [found for found, _, _ in asked.answers]
     tried = []
-    worlds = _worlds(first, plan)
+    worlds, stages = _worlds(first, plan), {plan.grid.sizes.get(plan.stages, 1)}
     for world in worlds:
         if not any(len(found) > 1 for found in left):
             break
@@ -142,6 +146,9 @@ def _settled(first: Recording, plan: StepPlan, asked: Asked, planned: Again) -> 
             tried.append(f"with {world} ranks the step is another one")
             continue
         left = [a & b for a, (b, _, _) in zip(left, answers.answers, strict=True)]
+        stages.add(other.grid.sizes.get(other.stages, 1))
+    if len(stages) == 1:
+        left = _without_stages(plan, left)
     unclear = [i for i, found in enumerate(left) if len(found) > 1 or (asked.answers[i][0] and not found)]
     if len(tried) == len(worlds) and all(_of_axes(left[i]) for i in unclear):
         plan.notes.append("The script runs with this number of ranks alone: factors are the simplest products of its degrees.")
@@ -149,6 +156,14 @@ def _settled(first: Recording, plan: StepPlan, asked: Asked, planned: Again) -> 
     texts = [(_unclear(asked.answers[i], left[i], tried), asked.answers[i][2]) for i in unclear]
     refuse_lines(first.script, first.source, texts[:8])
     return left
+
+
+def _without_stages(plan: StepPlan, left: list[set[Reading]]) -> list[set[Reading]]:
+    """Products without the number of stages, where there are some: for a script that has always as many, it is a number like any other."""
+    made = [{(i, powers) for i, powers in found if plan.stages not in dict(powers)} or found for found in left]
+    if made != left:
+        plan.notes.append("The script was seen with this number of stages alone: no factor is taken to be made of it.")
+    return made
 
 
 def _of_axes(found: set[Reading]) -> bool:
@@ -187,7 +202,7 @@ def _independent(launch: Launch, recordings: Mapping[int, Recording], plan: Step
     first = recordings[0]
     if plan.statistics or max(first.rows.values(), default=0) == 1 or first.world * plan.turns == 1:
         return
-    if first.real or plan.layers is not None or plan.experts:  # without the others, what layers compute is no number
+    if first.real or plan.layers is not None or plan.experts or plan.stages:  # without the others, what layers compute is no number
         found = forked(launch, others_of(replace(first, real=True)))
     else:
         same = {rank: replace(recording, constants=first.constants) for rank, recording in recordings.items()}
@@ -195,8 +210,9 @@ def _independent(launch: Launch, recordings: Mapping[int, Recording], plan: Step
     refuse_lines(first.script, first.source, list(dict.fromkeys(one for wrong in found.values() for one in wrong))[:8])
 
 
-def _shape(recording: Recording) -> Grid:
-    return grid(recording.mesh, {e.group for e in recording.events if e.group}, recording.world)
+def _shape(recording: Recording, lines: Sequence[tuple[int, ...]] = ()) -> Grid:
+    groups = {e.group for e in recording.events if e.group and e.kind not in ("send", "recv")} | {tuple(sorted(line)) for line in lines}
+    return with_stages(grid(recording.mesh, groups, recording.world), lines)
 
 
 def _world(text: str) -> int:
@@ -220,6 +236,8 @@ def _check(world: int, splits: Mapping[str, str]) -> None:
 
 def _faked(launch: Launch) -> dict[int, Recording]:
     recordings: dict[int, Recording] = {0: faked(launch, 0)}
+    if any(e.kind == "recv" for e in recordings[0].events):
+        return recordings
     shape, world = _shape(recordings[0]), launch.world
     others = range(1, world) if world <= _ALL_RANKS else sorted({shape.neighbour(a) for a, n in shape.sizes.items() if n > 1})
     return recordings | {rank: faked(launch, rank) for rank in others}
@@ -228,18 +246,21 @@ def _faked(launch: Launch) -> dict[int, Recording]:
 def _agree(recordings: Mapping[int, Recording]) -> None:
     """Raise InputError at the first collective that the ranks of a group do not enter alike: the n-th of one rank meets the n-th of all."""
     first = recordings[0]
-    for rank, other in recordings.items():
-        own = _met(first, rank)
-        for number, (a, b) in enumerate(zip(own, _met(other, 0), strict=False), start=1):
+    for other in recordings.values():
+        own = _met(first, other.rank)
+        for number, (a, b) in enumerate(zip(own, _met(other, first.rank), strict=False), start=1):
             about = first.about(a), other.about(b)
             if a.signature() != b.signature() or about[0] != about[1]:
                 what = _differs(a, b, *about)
                 refuse_lines(
-                    first.script, first.source, [(f"ranks 0 and {rank} do not do the same in collective {number}: {what}", a.line)]
+                    first.script,
+                    first.source,
+                    [(f"ranks {first.rank} and {other.rank} do not do the same in collective {number}: {what}", a.line)],
                 )
-        if len(own) != (count := len(_met(other, 0))):
-            more, where = (0, own[count:]) if len(own) > count else (rank, _met(other, 0)[len(own) :])
-            text = f"rank {more} enters {abs(len(own) - count)} collectives more than rank {rank - more}: first `{where[0].kind}`"
+        theirs, ranks = _met(other, first.rank), (first.rank, other.rank)
+        if len(own) != (count := len(theirs)):
+            (more, less), where = (ranks, own[count:]) if len(own) > count else (ranks[::-1], theirs[len(own) :])
+            text = f"rank {more} enters {abs(len(own) - count)} collectives more than rank {less}: first `{where[0].kind}`"
             refuse_lines(first.script, first.source, [(text, where[0].line)])
 
 

@@ -84,7 +84,8 @@ class State:
     processes ran, and ``flat``, without its shape. ``split``: the groups over which a distributed tensor is split where forward reads it,
     None for any other tensor. ``gathered``: forward read what was gathered. ``synced``: it was sent to all before the step, over these
     groups. ``overwritten``: an optimizer updated it, and after the step something else is there, where real processes ran.
-    ``kept``: digests of what an optimizer has of it before the first step.
+    ``kept``: digests of what an optimizer has of it before the first step. ``constant``: all elements that forward read are equal; ``run``:
+    a module that has it was run.
     """
 
     name: str
@@ -98,7 +99,46 @@ class State:
     flat: str = ""
     overwritten: bool = False
     kept: str = ""
+    constant: bool = False
+    run: bool = False
     synced: list[tuple[int, ...]] = field(default_factory=list)
+
+
+#: Where tensors are made: a line of the script, an operation, and what is like them: an element type and a shape.
+Maker = tuple[int, str, str, tuple[int, ...]]
+#: Of the rows of what was made: the first one, how far apart they are, how many (0 for parts of rows), and how many there are.
+Rows = tuple[int, int, int, int]
+#: Where a tensor was made, which one it was of several, and which of its rows are read.
+Source = tuple[Maker, int, Rows]
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """A module is run that no other one runs. ``given``: digests of what it is given that gets no gradient; ``rows``: of samples;
+    ``by_row``: digests of each sample's part of that, and of what is read beside its results, of which ``results`` are digests.
+    ``sources``: where all of that was made."""
+
+    number: int
+    given: tuple[str, ...]
+    rows: int
+    by_row: list[tuple[str, ...]]
+    line: int
+    results: tuple[str, ...] = ()
+    sources: set[Source] = field(default_factory=set)
+
+
+@dataclass(slots=True, kw_only=True)
+class Stretch:
+    """One backward pass, as it may go on in those of other ranks. ``calls``: whose results it differentiates, by number; ``begins``:
+    digests of the tensors and of the gradients with which it begins, none for a loss; ``losses``: it begins with such, too; ``ends``: of
+    the tensors, no parameters, at which it ends, and of the gradients that it makes there. ``overwritten``: something else is there than
+    what was read."""
+
+    calls: frozenset[int]
+    begins: tuple[tuple[str, str], ...] = ()
+    ends: list[tuple[str, str]] = field(default_factory=list)
+    overwritten: bool = False
+    losses: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,7 +151,9 @@ class Recording:
     has; ``by_row``: digests of each sample's part of tensors that have one of each, and of those that losses read besides. ``settings``: of
     optimizers that updated. ``real``: other ranks ran, too; ``pieces``: what this one gave then where updated parts were put together.
     ``exchanges``: ranks exchange something that is no parameter and no gradient before the last backward pass. ``scales``: those of a
-    GradScaler; ``constants``: which of the numbers around a loss are taken for constants.
+    GradScaler; ``constants``: which of the numbers around a loss are taken for constants. ``calls`` of modules, ``stretches``: how each
+    backward pass begins and ends; ``sent``: digests of what was sent, and to which rank of the world. ``line``: the ranks of which each
+    computes a part of one pass, from the first stage to the last; ``made``: digests of what was made outside of modules.
     """
 
     rank: int
@@ -135,6 +177,11 @@ class Recording:
     exchanges: bool = False
     scales: set[Fraction] = field(default_factory=set)
     constants: tuple[int, ...] = ()
+    calls: list[Call] = field(default_factory=list)
+    stretches: list[Stretch] = field(default_factory=list)
+    sent: set[tuple[str, int]] = field(default_factory=set)
+    line: tuple[int, ...] = ()
+    made: dict[Maker, list[str]] = field(default_factory=dict)
 
     @property
     def samples(self) -> tuple[tuple[str, ...], ...]:

@@ -7,7 +7,7 @@ reads them, so that what it computes of them before the model sees them is compu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from placeproof.measure.record.loss import read_loss
+from placeproof.measure.record.loss import gradients_of, read_loss
 from placeproof.measure.record.recording import Recording, Turn
 from placeproof.measure.record.shadow import local
 
@@ -156,16 +157,17 @@ def _storage(tensor: Tensor) -> int:
 
 
 @contextmanager
-def watched(mode: Replacing, found: Replaced, turns: int) -> Iterator[None]:
-    """Modules are told to the mode when they are run; losses are read, and the last one ends the run."""
+def watched(mode: Replacing, found: Replaced, turns: int, *, piped: bool) -> Iterator[None]:
+    """Modules are told to the mode when they are run; losses are read, and the last one ends the run; in a ``piped`` step, which other
+    ranks have to end, too, the update does."""
     backward, call = torch.autograd.backward, nn.Module.__call__
 
     def read(tensors: Any, *args: Any, **kwargs: Any) -> None:
         first = tensors if isinstance(tensors, Tensor) else next(iter(tensors))
-        if not mode.off:
+        if not mode.off and len(found.losses) < turns and not (piped and gradients_of(args, kwargs)):
             with _disable_current_modes():
                 found.losses.append(read_loss(first, 0))
-            if len(found.losses) == turns:
+            if len(found.losses) == turns and not piped:
                 found.model = mode.model
                 raise Enough
         was, mode.off = mode.off, True
@@ -178,7 +180,16 @@ def watched(mode: Replacing, found: Replaced, turns: int) -> Iterator[None]:
         mode.belongs(module)
         return call(module, *args, **kwargs)
 
-    with mock.patch.object(torch.autograd, "backward", read), mock.patch.object(nn.Module, "__call__", called), mode:
+    def updates(*_: Any) -> None:
+        found.model = mode.model
+        if piped:
+            raise Enough
+
+    with ExitStack() as stack:
+        stack.callback(optimizers.register_optimizer_step_pre_hook(updates).remove)
+        stack.enter_context(mock.patch.object(torch.autograd, "backward", read))
+        stack.enter_context(mock.patch.object(nn.Module, "__call__", called))
+        stack.enter_context(mode)
         yield
 
 
@@ -186,6 +197,8 @@ def dependent(runs: Sequence[Replaced], recorded: Recording) -> list[tuple[str, 
     """What is wrong with losses, with their lines, of runs with no samples replaced, with each half, and with both. Of one sample alone,
     nothing else can depend on it."""
     wrong, places = [], recorded.constants
+    if recorded.line and not any(r.losses for r in runs):
+        return []  # the last stage has them
     for number, (turn, *losses) in enumerate(zip(recorded.turns, *(r.losses for r in runs), strict=True)):
         text = _wrong(losses) if recorded.rows.get(number, 0) != 1 else ""
         if any(t.numbers[i : i + 1] != turn.numbers[i : i + 1] for t in losses for i in places):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import runpy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from math import prod
@@ -28,10 +28,11 @@ from torch.utils._pytree import tree_leaves
 
 from placeproof.measure.processes import launched
 from placeproof.measure.record.arithmetic import number
+from placeproof.measure.record.derivative import Ran, disagrees, moving
 from placeproof.measure.record.follow import Called, Dispatched, Follower, OverError, line_of
 from placeproof.measure.record.functions import Checked, checking
 from placeproof.measure.record.launch import Launch
-from placeproof.measure.record.loss import read_loss
+from placeproof.measure.record.loss import gradients_of, read_loss, unread
 from placeproof.measure.record.nodes import Nodes
 from placeproof.measure.record.recording import Recording
 from placeproof.measure.record.samples import Enough, Replaced, Replacing, dependent, watched
@@ -77,10 +78,22 @@ def as_functions(launch: Launch, rank: int, recorded: Recording) -> list[tuple[s
     return list(dict.fromkeys(found.wrong))
 
 
+def as_derivative(launch: Launch, rank: int, recorded: Recording) -> list[tuple[str, int]]:
+    """What is wrong with gradients of a pipeline as derivatives of its losses, with the line of the last of these."""
+
+    def run(moved: Sequence[Tensor]) -> Ran:
+        ran = Ran(moved=moved)
+        _again(launch, rank, replace(recorded, real=True), moving(ran, len(recorded.turns), len(recorded.stretches)))
+        return ran
+
+    text = disagrees(run, recorded.line)
+    return [(text, recorded.turns[-1].line)] if text else []
+
+
 def _replaced(launch: Launch, rank: int, recorded: Recording, halves: frozenset[int], model: frozenset[int]) -> Replaced:
     found = Replaced()
     mode = Replacing({n for n in recorded.rows.values() if n > 1}, recorded.world * len(recorded.turns), halves, model)
-    _again(launch, rank, recorded, watched(mode, found, len(recorded.turns)))
+    _again(launch, rank, recorded, watched(mode, found, len(recorded.turns), piped=bool(recorded.line)))
     return found
 
 
@@ -220,11 +233,18 @@ def _given(follower: Follower) -> Iterator[None]:
     def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if not follower.inside and torch.is_grad_enabled():
             follower.given(tree_leaves((args, kwargs)))
+        outer = not follower.inside and torch.is_grad_enabled() and not follower.frozen
+        made = follower.stretches.call(tree_leaves((args, kwargs)), follower.line()) if outer else None
+        if not follower.inside:
+            follower.runs(module)
         follower.inside += 1
         try:
-            return call(module, *args, **kwargs)
+            out = call(module, *args, **kwargs)
         finally:
             follower.inside -= 1
+        if made is not None:
+            follower.stretches.result(made, tree_leaves(out))
+        return out
 
     with mock.patch.object(nn.Module, "__call__", called):
         yield
@@ -242,11 +262,15 @@ def _backward(follower: Follower) -> Iterator[None]:
         return out
 
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        first = tensors if isinstance(tensors, Tensor) else next(iter(tensors))
-        if not follower.frozen and follower.phase != "backward":
-            follower.recording.turns.append(read_loss(first, follower.line()))
+        outer = not follower.frozen and follower.phase != "backward"
+        if outer:
+            roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+            text = follower.stretches.begin(roots, gradients_of(args, kwargs))
+            follower.recording.turns.append(unread(text, follower.line()) if text else read_loss(roots[0], follower.line()))
             follower.phase = "backward"
         original(tensors, *args, **kwargs)
+        if outer:
+            follower.stretches.end()
         follower.phase = "between" if follower.phase == "backward" else follower.phase
 
     with mock.patch.object(torch.autograd, "backward", backward), mock.patch.object(torch.amp.GradScaler, "scale", scaled):

@@ -60,8 +60,10 @@ class _Writer:
             refuse_lines(
                 recording.script, recording.source, [("experts alone, or some of them treated otherwise than others, cannot be said", 0)]
             )
+        if any(p.tied for p in plan.parts) and len(plan.parts) != 2:
+            refuse_lines(recording.script, recording.source, [("parameters that are copies on two stages alone cannot be said", 0)])
         for part, name in zip(plan.parts, names, strict=False):
-            part.name = name if len(plan.parts) > 1 or plan.layers else ""
+            part.name = "tied" if part.tied else name if len(plan.parts) > 1 or plan.layers else ""
         if plan.layers and len(plan.parts) == 1:
             refuse_lines(
                 recording.script, recording.source, [("all parameters are split over the same axis: blocks with norms can be said", 0)]
@@ -165,7 +167,7 @@ class _Writer:
         if len(plan.parts) > 1:
             options_ = f", experts={plan.experts[0]}" if plan.experts else ""
             self.add(f"group({plan.parts[0].name}, P - P_norm{options_})")
-            self.add(f"group({plan.parts[1].name}, P_norm)")
+            self.add(f"group({plan.parts[1].name}, P_norm{f', tied={plan.stages}' if plan.parts[1].tied else ''})")
         self._places()
 
     def _places(self) -> None:
@@ -178,7 +180,7 @@ class _Writer:
 
     def _mode(self, state: str, part: ParameterSet, axis: str) -> str:
         mixed = self.plan.unequal and not self.plan.sent
-        if axis in part.split:
+        if axis in part.split or axis == self.plan.stages:
             return "S"
         gathered = axis in self.plan.gathers.axes
         if state == "parameters":
@@ -233,6 +235,8 @@ class _Writer:
     def _gradient(self, w: str, index: str) -> str:
         """The gradient of a whole pass, perhaps of samples that are all the same, or with statistics of the batch."""
         plan = self.plan
+        if plan.stages:
+            return self._of_stage(index)
         if plan.same:
             self.add("# These ranks were given the same samples.")
             self.add(f"x = broadcast(data({index}), {', '.join(plan.same)}, root=0)", plan.turn.line)
@@ -243,6 +247,25 @@ class _Writer:
             self.add(f"s = statistics({w}{', ' + index if index else ''})", plan.statistics)
             return self.passed(f"backward_with({w}, {index or 0}, s)", index)
         return self.passed(f"backward({w}{', ' + index if index else ''})", index)
+
+    def _of_stage(self, index: str) -> str:
+        """The gradient of a stage, which gets activations and gradients from its neighbours, and gives them to these."""
+        plan, pp = self.plan, self.plan.stages
+        data = f"broadcast(data({index}), {', '.join(plan.same)}, root=0)" if plan.same else f"data({index})"
+        self._either(f"rank({pp}) == 0", f"x = {data}", f"x = recv({pp}, source=-1)")
+        self.add("x, activations = forward(parameters, x)")
+        self._either(f"rank({pp}) < {pp} - 1", f"send(x, {pp}, to=1)")
+        self._either(f"rank({pp}) == {pp} - 1", "dx = loss(x)", f"dx = recv({pp}, source=1)", plan.turn.line)
+        self.add("dy = backward_input(parameters, activations, dx)")
+        self._either(f"rank({pp}) > 0", f"send(dy, {pp}, to=-1)")
+        return self.passed("backward_weight(parameters, activations, dx)", index)
+
+    def _either(self, which: str, then: str, other: str = "", line: int = 0) -> None:
+        """One statement on some ranks of an axis, and another one on all others."""
+        self.note(line)
+        for head, text in ((f"if {which}:", then), ("else:", other)):
+            if text:
+                self.lines += ["    " * self.depth + head, "    " * (self.depth + 1) + text]
 
     def _each_part(self, sign: str, expr: str) -> None:
         parts = self.plan.parts

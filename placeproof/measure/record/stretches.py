@@ -1,0 +1,121 @@
+"""How backward passes of several ranks are parts of one: which tensors, and which gradients, each begins and ends with, and of which calls
+of modules it is. What a rank sends and another one receives has the same digest on both, however it was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
+
+from placeproof.measure.record.digests import by_row, digest
+from placeproof.measure.record.makers import Makers
+from placeproof.measure.record.recording import Call, Recording, Stretch
+from placeproof.measure.record.shadow import local
+
+#: Of a backward pass that begins with gradients.
+UNJOINED = "backward begins with a gradient that no other rank made, or with several tensors"
+
+
+class Stretches:
+    """Follows which calls of modules tensors are results of. A storage that ends is forgotten when another one takes its place."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording, self.makers = recording, Makers(recording)
+        self._calls: dict[int, frozenset[int]] = {}
+        self._within: dict[int, frozenset[int]] = {}
+        self._leaves: dict[int, tuple[Tensor, str]] = {}
+        self._count, self._open = 0, False
+
+    def again(self) -> None:
+        """Another step has begun with the last call."""
+        self.recording.calls[:] = self.recording.calls[-1:]
+        self.recording.stretches.clear()
+        self.recording.sent.clear()
+
+    # Forward.
+
+    def call(self, values: Sequence[Any], line: int) -> Call:
+        """A module is run that no other one runs, with these values."""
+        with _disable_current_modes():
+            tensors = [local(v) for v in values if isinstance(v, Tensor) and v.numel()]
+            self._within[self._count] = self._of(tensors)
+            given = [t for t in tensors if not t.requires_grad]
+            rows = next((t.shape[0] for t in tensors if t.dim()), 0)
+            kept = by_row([t for t in given if t.dim() and t.shape[0] == rows], rows)
+            call = Call(
+                number=self._count, given=tuple(map(digest, given)), rows=rows, by_row=kept, line=line, sources=self.makers.of(given)
+            )
+        self._count += 1
+        self.recording.calls.append(call)
+        return call
+
+    def result(self, call: Call, values: Sequence[Any]) -> None:
+        """What the module has returned."""
+        with _disable_current_modes():
+            made = [local(v) for v in values if isinstance(v, Tensor) and v.requires_grad]
+            call.results = tuple(map(digest, made))
+            for tensor in made:
+                self._calls[_storage(tensor)] = self._within[call.number] | {call.number}
+
+    def beside(self, result: Tensor, read: Sequence[Tensor]) -> None:
+        """Outside of all modules something is made of a result, and of other tensors."""
+        last = max(self._of((result,)), default=-1)
+        for call in (c for c in self.recording.calls if c.number == last and c.rows and result.dim() and result.shape[0] % c.rows == 0):
+            call.sources |= self.makers.of(read)
+            call.by_row += by_row([t for t in read if t.dim() and t.shape[0] == result.shape[0] and t.numel() % call.rows == 0], call.rows)
+
+    def read(self, read: Sequence[Tensor], made: Sequence[Tensor], *, inside: bool) -> None:
+        """A function has read tensors, and made others; ``inside`` of a module."""
+        with _disable_current_modes():
+            for tensor in read:
+                if tensor.requires_grad and tensor.is_leaf and not isinstance(tensor, nn.Parameter):
+                    self._leaf(tensor)
+            calls = self._of(read)
+            for tensor in (t for t in made if t.grad_fn is not None and not inside):
+                self._calls[_storage(local(tensor))] = calls
+
+    def _of(self, tensors: Iterable[Tensor]) -> frozenset[int]:
+        with _disable_current_modes():
+            return frozenset[int]().union(*(self._calls.get(_storage(local(t)), ()) for t in tensors if t.grad_fn is not None))
+
+    def sent(self, tensors: Iterable[Tensor], to: int) -> None:
+        """These go to another rank."""
+        with _disable_current_modes():
+            self.recording.sent |= {(digest(t), to) for t in tensors if t.is_floating_point()}
+
+    # Backward.
+
+    def begin(self, roots: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> str:
+        """A backward pass begins, with gradients unless it is of a loss: why it is of none, empty where it is of one."""
+        pairs = list(zip(roots, gradients, strict=True)) if gradients else []
+        with _disable_current_modes():
+            begun = [(t, g) for t, g in pairs if g is not None and not (g.numel() == 1 and float(g) == 1)]
+            begins = tuple((digest(local(t)), digest(local(g))) for t, g in begun)
+            losses = bool(begins) and any(t.requires_grad for t, g in pairs if not any(t is known for known, _ in begun))
+        self.recording.stretches.append(Stretch(calls=self._of(roots), begins=begins, losses=losses))
+        self._open = True
+        return UNJOINED if begins or len(roots) > 1 else ""
+
+    def end(self) -> None:
+        """The backward pass is over."""
+        self._open = False
+
+    def _leaf(self, tensor: Tensor) -> None:
+        """What is no parameter gets a gradient: it may have come from another rank."""
+        if id(tensor) not in self._leaves:
+            tensor.register_hook(lambda gradient: self._ended(tensor, gradient))
+        self._leaves[id(tensor)] = tensor, digest(local(tensor))
+
+    def _ended(self, tensor: Tensor, gradient: Tensor) -> None:
+        if not self._open:
+            return
+        with _disable_current_modes():
+            was, stretch = self._leaves[id(tensor)][1], self.recording.stretches[-1]
+            stretch.ends.append((was, digest(local(gradient))))
+            stretch.overwritten |= digest(local(tensor)) != was
+
+
+def _storage(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
