@@ -33,7 +33,7 @@ class Arithmetic:
 
     nodes: Nodes
     shadows: Shadows
-    updated: Callable[[int, int], None]
+    updated: Callable[[int, int, Fraction], None]
     line: int = 0
     counts: set[int] = field(default_factory=set)
     left: bool = False
@@ -164,7 +164,10 @@ class Arithmetic:
 
     def _update(self, parameter: int, term: int, alpha: Fraction) -> int:
         """A parameter plus a multiple of a gradient: an update by hand, of which one factor is the learning rate."""
-        self.updated(parameter, term if abs(alpha) != 1 else self._without_rate(term))
+        rate, node = alpha, self.nodes[term]
+        while node.kind == "scale":
+            rate, node = rate * node.factor, self.nodes[node.of[0]]
+        self.updated(parameter, term if abs(alpha) != 1 else self._without_rate(term), rate)
         return self.nodes.add(Node(kind="updated", index=min(self.nodes.states(parameter)), line=self.line))
 
     def _without_rate(self, term: int) -> int:

@@ -22,7 +22,7 @@ from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.digests import by_row, bytes_of, digest
 from placeproof.measure.record.exchange import Exchanged, carry, read_exchange
 from placeproof.measure.record.moves import MOVES
-from placeproof.measure.record.nodes import NOTHING, ZERO, Node
+from placeproof.measure.record.nodes import COLLECTIVES, NOTHING, ZERO, Node
 from placeproof.measure.record.recording import Piece, Recording, Seen, State
 from placeproof.measure.record.runs import Runs, combined, mapped
 from placeproof.measure.record.shadow import Shadows, local
@@ -208,8 +208,7 @@ class Follower:
                 self.owned[id(p)] = p
                 if p.grad is not None:
                     self._reads(p, p.grad, scale or Fraction(1))
-                    if dist.get_backend() != "fake":
-                        self.before.setdefault(id(p), local(p).detach().clone())
+                    self.before.setdefault(id(p), local(p).detach().clone())
 
     def _reads(self, p: Tensor, gradient: Tensor, scale: Fraction) -> None:
         terms, read = self.shadows.read(local(p)), self.shadows.read(local(gradient))
@@ -223,12 +222,16 @@ class Follower:
             if of > ZERO:
                 self._by_hand(of, self.nodes.exchanged(term, Node(kind="all_reduce", axes=partial, op="sum")) if partial else term)
 
-    def _by_hand(self, parameter: int, term: int) -> None:
-        """A parameter is updated with a gradient."""
+    def _by_hand(self, parameter: int, term: int, rate: Fraction | None = None) -> None:
+        """A parameter is updated with a gradient, times a rate that is the script's own."""
+        if self.nodes.holds(parameter, "updated"):
+            term = self.nodes.unknown((term,), "a second update in one step", self.line())
         for index in self.nodes.states(parameter):
             before = self.recording.updates.get(index, ())
-            if term not in before and not self.nodes.holds(parameter, "updated"):
+            if term not in before:
                 self.recording.updates[index] = (*before, term)
+            if rate is not None:
+                self.recording.states[index].rates |= {rate}
         self.phase = "update" if self.optimizing else "after"
 
     def after_update(self) -> None:
@@ -271,12 +274,14 @@ class Follower:
             self._keep()
 
     def _keep(self) -> None:
+        late = [e for e in self.recording.events if e.kind in COLLECTIVES and e.phase in ("update", "after")]
+        sent = frozenset(i for e in late for i in e.states) if dist.get_backend() == "fake" else ()
         for name, (updated, change) in self.after.items():
             now = local(self.owned[name]).detach()
             rounding = 16 * torch.finfo(now.dtype).eps * float(updated.abs().max()) if now.numel() else 0.0
             if _apart(now, updated) > change / 100 + rounding:
-                for index in self.nodes.of_all(self.shadows.terms(now)):
-                    self.recording.states[index].overwritten = True
+                for index in self.nodes.of_all(self.shadows.terms(now)) or self.read.get(name, frozenset()):
+                    self.recording.states[index].overwritten = index not in sent
         kept = [t for t in self.leaves.values() if not self._gathers(t)] + list(self.owned.values())
         for tensor in kept:
             read = self.shadows.read(local(tensor))

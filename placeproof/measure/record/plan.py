@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from hashlib import sha256
@@ -254,8 +253,9 @@ def settings_alike(first: Recording, recordings: Mapping[int, Recording]) -> Non
 
 def _alike(recording: Recording, other: Recording, grid: Grid) -> None:
     """Raise InputError where another rank does something else with the same parameter's gradient, or with its losses."""
-    mine, theirs = _by_name(recording, grid), _by_name(other, grid)
-    lost = [name for name in mine if name in theirs and mine[name] != theirs[name]]
+    names = frozenset.intersection(*(frozenset(r.states[i].name for i in r.updates) for r in (recording, other)))
+    mine, theirs = _by_name(recording, grid, names), _by_name(other, grid, names)
+    lost = [name for name in mine if mine[name] != theirs[name]]
     texts = [(f"rank {other.rank} does something else with the gradient of `{name}` than rank 0", 0) for name in lost[:8]]
     if [t.scale for t in recording.turns] != [t.scale for t in other.turns]:
         texts.append(
@@ -273,15 +273,22 @@ def _once(recording: Recording) -> None:
             refuse_lines(recording.script, recording.source, [(text, turn.line)])
 
 
-def _by_name(recording: Recording, grid: Grid) -> dict[str, frozenset[object]]:
-    """What is done to the gradient of each parameter, without saying which parameters a norm is of: ranks may hold different ones."""
+def _by_name(recording: Recording, grid: Grid, names: frozenset[str]) -> dict[str, frozenset[object]]:
+    """What is done to the gradients of some parameters. A norm may be of other parameters beside them: ranks may hold different ones."""
     treatments: dict[str, frozenset[object]] = {}
     for index, terms in recording.updates.items():
-        with suppress(UnreadableError):
-            chains = [read_chain(recording.nodes, n, lambda k: grid.axes(ranks_of(k)), grid.sizes) for n in terms]
-            norms = [frozenset(axes for _, axes in c.clip.over) if c.clip else None for c in chains]
-            treatments[recording.states[index].name] = frozenset((replace(c, clip=None), n) for c, n in zip(chains, norms, strict=True))
+        if (name := recording.states[index].name) in names:
+            treatments[name] = frozenset((recording.states[index].rates, _treatment(recording, n, grid, names)) for n in terms)
     return treatments
+
+
+def _treatment(recording: Recording, number: int, grid: Grid, names: frozenset[str]) -> object:
+    try:
+        chain = read_chain(recording.nodes, number, lambda k: grid.axes(ranks_of(k)), grid.sizes)
+    except UnreadableError as error:
+        return error.text
+    over = [(recording.states[i].name, axes) for i, axes in chain.clip.over] if chain.clip else None
+    return over and (frozenset(axes for _, axes in over), frozenset(o for o in over if o[0] in names)), replace(chain, clip=None)
 
 
 def _all_updated(recordings: Mapping[int, Recording], grid: Grid) -> None:
@@ -309,6 +316,8 @@ def _old(recordings: Mapping[int, Recording]) -> Iterator[tuple[str, int]]:
                 yield f"after the step rank {node.root} sends `{name}`, which it has not updated", node.line
             elif index in r.updates and node.kind == "param" and not r.states[index].gathered:
                 yield f"`{name}` is updated on rank {r.rank}, and after the step it is what it was before", 0
+            elif index in r.updates and not any(map(r.nodes.is_parameter, r.final[index])):
+                yield f"what happens to `{name}` after the update on rank {r.rank} cannot be said", node.line
         for state in (state for state in r.states if state.overwritten):
             yield f"`{state.name}` is updated on rank {r.rank}, and after the step something else is there", 0
         if any(state.flat for state in r.states):  # real processes ran

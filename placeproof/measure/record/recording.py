@@ -83,9 +83,9 @@ class State:
     ``digest``: of its values before the step; ``used``: of what forward read of it; ``left``: of its values after the step, where real
     processes ran, and ``flat``, without its shape. ``split``: the groups over which a distributed tensor is split where forward reads it,
     None for any other tensor. ``gathered``: forward read what was gathered. ``synced``: it was sent to all before the step, over these
-    groups. ``overwritten``: an optimizer updated it, and after the step something else is there, where real processes ran.
+    groups. ``overwritten``: an optimizer updated it, and after the step something else is there, which is not what was sent.
     ``kept``: digests of what an optimizer has of it before the first step. ``constant``: all elements that forward read are equal; ``run``:
-    a module that has it was run.
+    a module that has it was run. ``rates``: by what gradients are multiplied in updates by hand.
     """
 
     name: str
@@ -101,6 +101,7 @@ class State:
     kept: str = ""
     constant: bool = False
     run: bool = False
+    rates: frozenset[Fraction] = frozenset()
     synced: list[tuple[int, ...]] = field(default_factory=list)
 
 

@@ -120,10 +120,10 @@ class _Writer:
         read = self.asked.read([turn.factor * n for n in (turn.count, turn.rows)], prefer, most=Fraction(1), line=turn.line)
         return None if read is None else shown(read[1])
 
-    def passed(self, expr: str, index: str = "") -> str:
+    def passed(self, expr: str) -> str:
         """A pass's gradient as autograd gives it, from that of the mean loss."""
         turn = self.plan.turn
-        expr = f"scale({expr}, tokens({index}))" if self.summed else expr
+        expr = f"scale({expr}, tokens({'i' if self.plan.turns > 1 else ''}))" if self.summed else expr
         expr = f"scale({expr}, {written(self.plan.constant)})" if self.plan.constant != 1 else expr
         scaled = self.own is None and (turn.scaled or turn.factor != 1)
         text = self._scale(turn.factor, ("microbatches", *self.plan.grid.sizes), turn.line) if scaled else self.own or "1"
@@ -242,11 +242,11 @@ class _Writer:
             self.add(f"x = broadcast(data({index}), {', '.join(plan.same)}, root=0)", plan.turn.line)
             self.add(f"x, activations = forward({w}, x)")
             self.add("dx = loss(x)")
-            return self.passed(f"backward({w}, activations, dx)", index)
+            return self.passed(f"backward({w}, activations, dx)")
         if plan.statistics:
             self.add(f"s = statistics({w}{', ' + index if index else ''})", plan.statistics)
-            return self.passed(f"backward_with({w}, {index or 0}, s)", index)
-        return self.passed(f"backward({w}{', ' + index if index else ''})", index)
+            return self.passed(f"backward_with({w}, {index or 0}, s)")
+        return self.passed(f"backward({w}{', ' + index if index else ''})")
 
     def _of_stage(self, index: str) -> str:
         """The gradient of a stage, which gets activations and gradients from its neighbours, and gives them to these."""
@@ -258,7 +258,7 @@ class _Writer:
         self._either(f"rank({pp}) == {pp} - 1", "dx = loss(x)", f"dx = recv({pp}, source=1)", plan.turn.line)
         self.add("dy = backward_input(parameters, activations, dx)")
         self._either(f"rank({pp}) > 0", f"send(dy, {pp}, to=-1)")
-        return self.passed("backward_weight(parameters, activations, dx)", index)
+        return self.passed("backward_weight(parameters, activations, dx)")
 
     def _either(self, which: str, then: str, other: str = "", line: int = 0) -> None:
         """One statement on some ranks of an axis, and another one on all others."""

@@ -1,0 +1,26 @@
+"""Right: with SGD without momentum, averaging parameters is averaging gradients.
+
+Modelled on: local SGD with one step.
+The loss: mean over samples.
+"""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from toys.regression import alone, batch, build
+
+WORLD = 2
+reference = alone()
+
+
+def train():
+    rank, world = dist.get_rank(), dist.get_world_size()
+    model = build()
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = batch(rank)
+    F.mse_loss(model(x), y).backward()
+    opt.step()
+    for p in model.parameters():
+        dist.all_reduce(p.data)
+        p.data /= world
+    return model

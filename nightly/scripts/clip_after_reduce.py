@@ -1,0 +1,27 @@
+"""Right: gradients are averaged, then clipped.
+
+Modelled on: gradients averaged by hand, with clip_grad_norm_.
+The loss: mean over samples.
+"""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from toys.regression import alone, batch, build
+
+WORLD = 2
+reference = alone(clip=0.05)
+
+
+def train():
+    rank, world = dist.get_rank(), dist.get_world_size()
+    model = build()
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = batch(rank)
+    F.mse_loss(model(x), y).backward()
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= world
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+    opt.step()
+    return model

@@ -1,0 +1,36 @@
+"""Right: negatives get the gradients of all ranks.
+
+Modelled on: SimCLR with torch.distributed.nn.functional.all_gather.
+The loss: uniformity over the global batch.
+"""
+
+import torch
+import torch.distributed as dist
+import torch.distributed.nn.functional as DF
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+from toys.regression import alone_with, batch, build
+
+WORLD = 2
+
+
+def uniformity(model, x, y):
+    z = F.normalize(model(x), dim=1)
+    return torch.logsumexp(z @ z.T * 5 - 100 * torch.eye(len(x)), 1).mean()
+
+
+reference = alone_with(uniformity)
+
+
+def train():
+    rank, world = dist.get_rank(), dist.get_world_size()
+    model = DDP(build())
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, _ = batch(rank)
+    z = F.normalize(model(x), dim=1)
+    zs = torch.cat(DF.all_gather(z))
+    s = z @ zs.T * 5
+    s = s - 100 * torch.eye(world * len(x))[rank * len(x) : (rank + 1) * len(x)]
+    torch.logsumexp(s, 1).mean().backward()
+    opt.step()
+    return model

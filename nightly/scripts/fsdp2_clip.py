@@ -1,0 +1,30 @@
+"""Right: clip_grad_norm_ takes the norm of all shards.
+
+Modelled on: PyTorch's tutorial on FSDP2.
+The loss: mean over samples.
+"""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from toys.regression import alone, batch, build
+
+WORLD = 2
+reference = alone(clip=0.05)
+
+
+def train():
+    rank, world = dist.get_rank(), dist.get_world_size()
+    mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("dp",))
+    model = build()
+    fully_shard(model[0], mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    x, y = batch(rank)
+    F.mse_loss(model(x), y).backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+    opt.step()
+    return model

@@ -1,0 +1,30 @@
+"""Right: multiplied by the ranks, since FSDP2 averages.
+
+Modelled on: torchtitan's count as a number with a point.
+The loss: mean over samples.
+"""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from toys.regression import alone, batch, build
+
+WORLD = 2
+reference = alone()
+
+
+def train():
+    rank, world = dist.get_rank(), dist.get_world_size()
+    mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("dp",))
+    model = build()
+    fully_shard(model[0], mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = batch(rank)
+    n = torch.tensor(float(len(x)))
+    dist.all_reduce(n)
+    (F.mse_loss(model(x), y, reduction="sum") / 3 / n * world).backward()
+    opt.step()
+    return model

@@ -1,0 +1,27 @@
+"""Right: gradients of norms are averaged over ranks that have the same.
+
+Modelled on: Megatron-LM's tensor parallelism, by hand.
+The loss: mean over samples.
+"""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from toys.blocks import alone, batch, build, shard
+
+WORLD = 2
+reference = alone()
+
+
+def train():
+    world = dist.get_world_size()
+    model = shard(build())
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = batch(0)
+    F.mse_loss(model(x), y).backward()
+    for b in (model[0], model[1]):
+        for p in b.norm.parameters():
+            dist.all_reduce(p.grad)
+            p.grad /= world
+    opt.step()
+    return model

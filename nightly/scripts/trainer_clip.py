@@ -1,0 +1,34 @@
+"""Right: averaged gradients are clipped.
+
+Modelled on: transformers' Trainer with max_grad_norm.
+The loss: mean over valid tokens of the step.
+"""
+
+import tempfile
+
+from toys.trainer import alone, build, equal
+from transformers import Trainer, TrainingArguments
+
+WORLD = 2
+reference = alone(equal, clip=0.05)
+
+
+def train():
+    model = build()
+    args = TrainingArguments(
+        output_dir=tempfile.gettempdir(),
+        use_cpu=True,
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=2,
+        max_steps=1,
+        learning_rate=0.1,
+        lr_scheduler_type="constant",
+        optim="sgd",
+        max_grad_norm=0.05,
+        report_to=[],
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+    )
+    Trainer(model=model, args=args, train_dataset=equal).train()
+    return model

@@ -1,0 +1,29 @@
+"""Wrong: gradients are clipped with each micro-batch.
+
+Modelled on: Accelerate's example of gradient accumulation.
+The loss: mean over samples.
+"""
+
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from torch.utils.data import DataLoader
+from toys.regression import alone_over_dataset, build, dataset
+
+WORLD = 2
+reference = alone_over_dataset(clip=0.05)
+
+
+def train():
+    acc = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    model = build()
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(dataset(), batch_size=4)
+    model, opt, loader = acc.prepare(model, opt, loader)
+    for x, y in loader:
+        with acc.accumulate(model):
+            acc.backward(F.mse_loss(model(x), y))
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+            opt.step()
+            opt.zero_grad()
+    return model

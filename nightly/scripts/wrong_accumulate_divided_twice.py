@@ -1,0 +1,27 @@
+"""Wrong: losses and gradients are divided by the micro-batches.
+
+Modelled on: https://github.com/deepspeedai/Megatron-DeepSpeed/pull/42.
+The loss: mean over samples.
+"""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from toys.regression import alone, batch, build
+
+WORLD = 2
+reference = alone()
+
+
+def train():
+    rank, world = dist.get_rank(), dist.get_world_size()
+    model = build()
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = batch(rank)
+    for xs, ys in zip(x.chunk(4), y.chunk(4)):
+        (F.mse_loss(model(xs), ys) / 4).backward()
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= world * 4
+    opt.step()
+    return model

@@ -1,0 +1,31 @@
+"""Wrong: divided by the number of samples on all ranks, and FSDP2 averages besides.
+
+Modelled on: torchtitan's train step.
+The loss: mean over samples.
+"""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from toys.regression import alone, batch, build
+
+WORLD = 2
+reference = alone()
+
+
+def train():
+    rank, world = dist.get_rank(), dist.get_world_size()
+    mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("dp",))
+    model = build()
+    fully_shard(model[0], mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    x, y = batch(rank)
+    n = torch.tensor(float(len(x)))
+    dist.all_reduce(n)
+    (F.mse_loss(model(x), y, reduction="sum") / 3 / n).backward()
+    opt.step()
+    return model

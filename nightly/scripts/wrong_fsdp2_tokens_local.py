@@ -1,0 +1,28 @@
+"""Wrong: each rank divides by its own tokens, and FSDP2 averages.
+
+Modelled on: https://github.com/PrimeIntellect-ai/prime-rl/pull/2562.
+The loss: mean over valid tokens of all ranks.
+"""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from toys.language import alone, batch, build
+
+WORLD = 2
+reference = alone()
+
+
+def train():
+    rank, world = dist.get_rank(), dist.get_world_size()
+    mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("dp",))
+    model = build()
+    fully_shard(model.mid, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    xs, ys = batch(rank)
+    (F.cross_entropy(model(xs).flatten(0, 1), ys.flatten(), ignore_index=-100, reduction="sum") / (ys != -100).sum()).backward()
+    opt.step()
+    return model

@@ -1,0 +1,24 @@
+"""Wrong: the loss is scaled, and gradients are not scaled back.
+
+Modelled on: apex' loss scale, by hand.
+The loss: mean over samples.
+"""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+from toys.regression import alone, batch, build
+
+WORLD = 2
+reference = alone()
+
+
+def train():
+    rank = dist.get_rank()
+    model = DDP(build())
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = batch(rank)
+    (F.mse_loss(model(x), y) * 128.0).backward()
+    opt.step()
+    return model

@@ -1,0 +1,27 @@
+"""Wrong: each rank divides by its own mask.
+
+Modelled on: TRL's masked_mean.
+The loss: mean over valid tokens of all ranks.
+"""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+from toys.language import alone, batch, build
+
+WORLD = 2
+reference = alone()
+
+
+def train():
+    rank = dist.get_rank()
+    model = DDP(build())
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = batch(rank)
+    mask = (y != -100).float()
+    lp = F.log_softmax(model(x), -1).gather(-1, y.clamp(min=0)[..., None])[..., 0]
+    loss = -(lp * mask).sum() / mask.sum()
+    loss.backward()
+    opt.step()
+    return model

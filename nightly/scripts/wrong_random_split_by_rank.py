@@ -1,0 +1,26 @@
+"""Wrong: each rank draws a split of its own, and samples overlap.
+
+Modelled on: a random split of one batch.
+The loss: mean over samples.
+"""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+from toys.regression import alone, batch, build
+
+WORLD = 2
+reference = alone()
+
+
+def train():
+    rank, world = dist.get_rank(), dist.get_world_size()
+    model = DDP(build())
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = (torch.cat(z) for z in zip(*(batch(r) for r in range(world))))
+    pick = torch.randperm(8, generator=torch.Generator().manual_seed(rank))[rank::world]
+    x, y = x[pick], y[pick]
+    F.mse_loss(model(x), y).backward()
+    opt.step()
+    return model

@@ -1,0 +1,34 @@
+"""Wrong: losses are divided by the own rank's tokens.
+
+Modelled on: transformers' Trainer with average_tokens_across_devices=False.
+The loss: mean over valid tokens of the step.
+"""
+
+import tempfile
+
+from toys.trainer import alone, build, unequal
+from transformers import Trainer, TrainingArguments
+
+WORLD = 2
+reference = alone(unequal, clip=1.0)
+
+
+def train():
+    model = build()
+    args = TrainingArguments(
+        output_dir=tempfile.gettempdir(),
+        use_cpu=True,
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=4,
+        max_steps=1,
+        learning_rate=0.1,
+        lr_scheduler_type="constant",
+        optim="sgd",
+        report_to=[],
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+        average_tokens_across_devices=False,
+    )
+    Trainer(model=model, args=args, train_dataset=unequal).train()
+    return model

@@ -1,0 +1,27 @@
+"""Wrong: rank 0 updates, and sends nothing.
+
+Modelled on: gradients averaged by hand.
+The loss: mean over samples.
+"""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from toys.regression import alone, batch, build
+
+WORLD = 2
+reference = alone()
+
+
+def train():
+    rank, world = dist.get_rank(), dist.get_world_size()
+    model = build()
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = batch(rank)
+    F.mse_loss(model(x), y).backward()
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= world
+    if rank == 0:
+        opt.step()
+    return model

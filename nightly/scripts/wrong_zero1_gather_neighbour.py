@@ -1,0 +1,31 @@
+"""Wrong: the copy of a rank that does not own the tensor is taken.
+
+Modelled on: ZeRO-1 by hand, with whole tensors.
+The loss: mean over samples.
+"""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from toys.regression import alone, batch, build
+
+WORLD = 2
+reference = alone()
+
+
+def train():
+    rank, world = dist.get_rank(), dist.get_world_size()
+    model = build()
+    params = list(model.parameters())
+    opt = torch.optim.SGD([p for i, p in enumerate(params) if i % world == rank], lr=0.1)
+    x, y = batch(rank)
+    F.mse_loss(model(x), y).backward()
+    for p in params:
+        dist.all_reduce(p.grad)
+        p.grad /= world
+    opt.step()
+    for i, p in enumerate(params):
+        copies = [torch.empty_like(p.data) for _ in range(world)]
+        dist.all_gather(copies, p.data)
+        p.data.copy_(copies[(i + 1) % world])
+    return model
