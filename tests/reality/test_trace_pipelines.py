@@ -142,7 +142,8 @@ def test_stages_lie_along_an_axis_in_the_order_of_its_ranks() -> None:
     assert (mesh.stages, mesh.alike) == ("stage", 2)
     made = with_stages(grid({}, [(0, 2), (0, 1)], 4), [(0, 1), (2, 3)])
     assert made.sizes == {"dp": 2, "pp": 2}
-    assert with_stages(grid({}, [], 3), [(0, 1, 2)]).sizes == {"pp": 3}
+    three = with_stages(grid({}, [], 3), [(0, 1, 2)])
+    assert (three.sizes, three.axes((0, 2))) == ({"pp": 3}, ("pp_ends",))
     for lines in ([(0, 3), (1, 2)], [(2, 0), (1, 3)], [(0, 2), (0, 1)]):
         with pytest.raises(InputError, match="no axis"):
             with_stages(grid({"stage": 2, "data": 2}, [], 4), lines)

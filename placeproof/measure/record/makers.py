@@ -25,7 +25,7 @@ class Makers:
     def made(self, name: str, tensors: Iterable[Tensor], line: int) -> None:
         """An operation has made tensors, or written to them."""
         for tensor in tensors:
-            if tensor.requires_grad or not tensor.numel():
+            if tensor.requires_grad or not tensor.numel() or type(tensor) is not Tensor or tensor.is_meta:
                 continue
             known = self._of.get(_storage(tensor)) if name.endswith("_") else None
             maker, number = known or self._begun(name, tensor, line)

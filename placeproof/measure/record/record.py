@@ -211,7 +211,9 @@ def _independent(launch: Launch, recordings: Mapping[int, Recording], plan: Step
 
 
 def _shape(recording: Recording, lines: Sequence[tuple[int, ...]] = ()) -> Grid:
+    ends = {(line[0], line[-1]) for line in lines if len(line) > 2}
     groups = {e.group for e in recording.events if e.group and e.kind not in ("send", "recv")} | {tuple(sorted(line)) for line in lines}
+    groups -= ends
     return with_stages(grid(recording.mesh, groups, recording.world), lines)
 
 

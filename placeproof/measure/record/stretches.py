@@ -41,6 +41,7 @@ class Stretches:
         with _disable_current_modes():
             tensors = [local(v) for v in values if isinstance(v, Tensor) and v.numel()]
             self._within[self._count] = self._of(tensors)
+            self._received(tensors)
             given = [t for t in tensors if not t.requires_grad]
             rows = next((t.shape[0] for t in tensors if t.dim()), 0)
             kept = by_row([t for t in given if t.dim() and t.shape[0] == rows], rows)
@@ -69,9 +70,7 @@ class Stretches:
     def read(self, read: Sequence[Tensor], made: Sequence[Tensor], *, inside: bool) -> None:
         """A function has read tensors, and made others; ``inside`` of a module."""
         with _disable_current_modes():
-            for tensor in read:
-                if tensor.requires_grad and tensor.is_leaf and not isinstance(tensor, nn.Parameter):
-                    self._leaf(tensor)
+            self._received(read)
             calls = self._of(read)
             for tensor in (t for t in made if t.grad_fn is not None and not inside):
                 self._calls[_storage(local(tensor))] = calls
@@ -102,11 +101,12 @@ class Stretches:
         """The backward pass is over."""
         self._open = False
 
-    def _leaf(self, tensor: Tensor) -> None:
-        """What is no parameter gets a gradient: it may have come from another rank."""
-        if id(tensor) not in self._leaves:
-            tensor.register_hook(lambda gradient: self._ended(tensor, gradient))
-        self._leaves[id(tensor)] = tensor, digest(local(tensor))
+    def _received(self, read: Iterable[Tensor]) -> None:
+        """What is no parameter and gets a gradient may have come from another rank."""
+        for tensor in (t for t in read if t.requires_grad and t.is_leaf and not isinstance(t, nn.Parameter)):
+            if id(tensor) not in self._leaves:
+                tensor.register_hook(lambda gradient, tensor=tensor: self._ended(tensor, gradient))
+            self._leaves[id(tensor)] = tensor, digest(local(tensor))
 
     def _ended(self, tensor: Tensor, gradient: Tensor) -> None:
         if not self._open:
