@@ -4,6 +4,7 @@ from __future__ import annotations
 
 HEAD = """
 import contextlib
+from random import Random
 
 import torch
 import torch.distributed as dist
@@ -40,6 +41,35 @@ def tokens(n=24):
     return mine(x, y)
 
 
+def sequences():  # as many as the first one has tokens
+    draw, sizes = Random(7), [4, 2, 5, 4, 3, 1, 4, 2]
+    every = [draw.choices(range(5), k=size) for size in sizes]
+    own = [torch.tensor(s) for s in every[dist.get_rank() :: dist.get_world_size()]]
+    return nn.utils.rnn.pad_sequence(own, batch_first=True, padding_value=-100)
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x @ w.t()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g @ w, g.t() @ x
+
+
+class Own(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        torch.manual_seed(3)
+        self.w = nn.Parameter(torch.randn(outputs, inputs))
+
+    def forward(self, x):
+        return Product.apply(x, self.w)
+
+
 def count(y):
     n = (y != -100).sum()
     dist.all_reduce(n)
@@ -56,6 +86,53 @@ def result(net):
 
 #: By name: the body of ``train``.
 BODIES = {
+    "functions with a backward of their own": """
+        net, (x, y) = DDP(nn.Sequential(Own(4, 6), model()[1:])), data()
+        optimizer = sgd(net)
+        mse(net(x), y).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "functions with a backward of their own, of which nobody reduces one": """
+        net, (x, y) = nn.Sequential(Own(4, 6), model()[1:]), data()
+        optimizer = sgd(net)
+        mse(net(x), y).backward()
+        for p in net[1].parameters():
+            dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)
+        optimizer.step()
+        return result(net)
+    """,
+    "tokens that are filled in": """
+        net, (x, y) = DDP(model()), tokens()
+        optimizer, n = sgd(net), count(y)
+        losses = ce(net(x).flatten(0, 1), y.flatten(), ignore_index=-100, reduction="none").view(y.shape)
+        (losses.masked_fill(y == -100, 0.0).sum() * world() / n).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "tokens that are filled in, by those of a rank": """
+        net, (x, y) = DDP(model()), tokens()
+        optimizer = sgd(net)
+        losses = ce(net(x).flatten(0, 1), y.flatten(), ignore_index=-100, reduction="none").view(y.shape)
+        (losses.masked_fill(y == -100, 0.0).neg().sum() / -(y != -100).sum()).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "sequences that are padded": """
+        net, ids = DDP(nn.Sequential(nn.Embedding(5, 4), model())), sequences()
+        optimizer, n = sgd(net), count(ids)
+        losses = ce(net(ids.clamp(min=0)).flatten(0, 1), ids.flatten(), ignore_index=-100, reduction="sum")
+        (losses * world() / n).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "sequences that are padded, by those of a rank": """
+        net, ids = DDP(nn.Sequential(nn.Embedding(5, 4), model())), sequences()
+        optimizer = sgd(net)
+        ce(net(ids.clamp(min=0)).flatten(0, 1), ids.flatten(), ignore_index=-100).backward()
+        optimizer.step()
+        return result(net)
+    """,
     "ddp": """
         net, (x, y) = DDP(model()), data()
         optimizer = sgd(net)

@@ -819,7 +819,7 @@ STEPS = {
         """,
         "of which elements each is the norm is not followed",
     ),
-    "parameters that are gathered for what is not seen": (
+    "what was gathered is updated, and not what it was gathered from": (
         """
         class Hidden(torch.autograd.Function):
             @staticmethod
@@ -847,7 +847,7 @@ STEPS = {
         average(net)
         optimizer.step()
         """,
-        "no operation was seen that reads what was gathered",
+        "`w` is updated as it was gathered: what it is gathered from stays as it is",
     ),
     "a mean with weights of classes": (
         """

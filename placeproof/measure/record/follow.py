@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,9 @@ from placeproof.measure.recorder import NAMESPACES
 
 _STATISTICS = frozenset(("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "cudnn_batch_norm", "batch_norm"))
 
-#: Where PyTorch exchanges what no loss hangs on.
-_WRAPPERS = (str(Path("nn", "parallel", "distributed.py")), str(Path("distributed", "utils.py")))
+#: Where PyTorch exchanges what no loss hangs on; frameworks have files of the same names.
+_TORCH = Path(torch.__file__).parent
+_WRAPPERS = (str(_TORCH / "nn" / "parallel" / "distributed.py"), str(_TORCH / "distributed" / "utils.py"))
 
 
 class OverError(BaseException):
@@ -108,6 +110,20 @@ class Follower:
         self.read[id(tensor)] = states
         self.recording.events.append(Seen(kind="use", phase=self.phase, states=states, turn=len(self.recording.turns), line=self.line()))
 
+    def function(self, given: Sequence[Any], out: Any) -> None:
+        """A function was called: what it read, and the leaves among this, if autograd will differentiate its result."""
+        read, made = _flat(given), _flat((out,))
+        if torch.is_grad_enabled() and any(t.grad_fn is not None for t in made):
+            for tensor in read:
+                if isinstance(tensor, nn.Parameter) and tensor.requires_grad and tensor.is_leaf:
+                    self.leaf(tensor)
+            result = next((t for t in read if t.grad_fn is not None), None)
+            if result is not None and not self.inside:
+                self.beside(result, [t for t in read if not t.requires_grad])
+                self.stretches.beside(result, [t for t in read if not t.requires_grad])
+        if not self.frozen:
+            self.stretches.read(read, made, inside=bool(self.inside))
+
     def given(self, values: Sequence[Any]) -> None:
         """A module is run that no other one runs: the samples that it is given."""
         if self.frozen:
@@ -138,9 +154,9 @@ class Follower:
         kept += by_row(tensors, rows)
 
     def begin(self) -> None:
-        """The model is run for the first time: what was read of parameters before was read to build it."""
+        """The model is run for the first time: what was read of parameters before, and exchanged, built it."""
         self.begun = True
-        self.recording.events[:] = [e for e in self.recording.events if e.kind != "use"]
+        self.recording.events[:] = [replace(e, phase="setup") for e in self.recording.events if e.kind != "use"]
         for state in self.recording.states:
             state.used, state.gathered = "", False
 
@@ -228,6 +244,7 @@ class Follower:
             term = self.nodes.unknown((term,), "a second update in one step", self.line())
         for index in self.nodes.states(parameter):
             before = self.recording.updates.get(index, ())
+            self.recording.states[index].astray |= self.nodes.holds(parameter, "all_gather")
             if term not in before:
                 self.recording.updates[index] = (*before, term)
             if rate is not None:
@@ -468,21 +485,8 @@ class Called(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         """Call the function, and note the leaves of a result that autograd will differentiate."""
         out = func(*args, **(kwargs or {}))
-        if torch.is_grad_enabled() and any(t.grad_fn is not None for t in _flat((out,))):
-            for tensor in _flat((*args, *(kwargs or {}).values())):
-                if isinstance(tensor, nn.Parameter) and tensor.requires_grad and tensor.is_leaf:
-                    self.follower.leaf(tensor)
-            read = [*_flat(args), *_flat(tuple((kwargs or {}).values()))]
-            self._beside(read)
-            if not self.follower.frozen:
-                self.follower.stretches.read(read, _flat((out,)), inside=bool(self.follower.inside))
+        self.follower.function((*args, *(kwargs or {}).values()), out)
         return out
-
-    def _beside(self, read: Sequence[Tensor]) -> None:
-        made = next((t for t in read if t.grad_fn is not None), None)
-        if made is not None and not self.follower.inside:
-            self.follower.beside(made, [t for t in read if not t.requires_grad])
-            self.follower.stretches.beside(made, [t for t in read if not t.requires_grad])
 
 
 def _written(func: Any, args: tuple[Any, ...]) -> list[Any]:

@@ -135,13 +135,20 @@ def _over(node: Any, numbers: Numbers, line: int, deep: int) -> Iterator[Turn]:
         yield from _over(inner, numbers, line, deep - 1)
     else:
         read = _sized(sizes, numbers, summed, line)
-        yield replace(read, count=_masked(inner, read.count)) if name == "MulBackward0" and summed else read
+        yield replace(read, count=_masked(_below(node), read.count)) if summed else read
 
 
-def _masked(node: Any, count: int) -> int:
-    """How many elements count of those that are multiplied by zeros and ones."""
-    mask: Any = next((m for m in (node._saved_other, node._saved_self) if isinstance(m, Tensor) and m.grad_fn is None), None)
+def _masked(result: tuple[Any, int], count: int) -> int:
+    """How many elements of a sum count: of those that are multiplied by zeros and ones, or filled with a number where a mask is."""
+    node, number = result
+    while type(node).__name__ in (*_THROUGH, "NegBackward0"):
+        node, number = _below(node, number)
+    name, mask = type(node).__name__, None
     with _disable_current_modes():
+        if name.startswith("MaskedFill"):
+            mask = (~node._saved_mask).to(torch.int8)
+        elif name == "MulBackward0":
+            mask = next((m for m in (node._saved_other, node._saved_self) if isinstance(m, Tensor) and m.grad_fn is None), None)
         if mask is None or mask.numel() < 2 or mask.requires_grad or not ((mask == 0) | (mask == 1)).all():
             return count
         counted: int = int(mask.sum()) * (count // mask.numel())

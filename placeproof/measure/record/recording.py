@@ -84,8 +84,9 @@ class State:
     processes ran, and ``flat``, without its shape. ``split``: the groups over which a distributed tensor is split where forward reads it,
     None for any other tensor. ``gathered``: forward read what was gathered. ``synced``: it was sent to all before the step, over these
     groups. ``overwritten``: an optimizer updated it, and after the step something else is there, which is not what was sent.
-    ``kept``: digests of what an optimizer has of it before the first step. ``constant``: all elements that forward read are equal; ``run``:
-    a module that has it was run. ``rates``: by what gradients are multiplied in updates by hand.
+    ``astray``: what was gathered of it is updated, and not what it is gathered from. ``kept``: digests of what an optimizer has of it
+    before the first step. ``constant``: all elements that forward read are equal; ``run``: a module that has it was run. ``rates``: by
+    what gradients are multiplied in updates by hand.
     """
 
     name: str
@@ -98,6 +99,7 @@ class State:
     left: str = ""
     flat: str = ""
     overwritten: bool = False
+    astray: bool = False
     kept: str = ""
     constant: bool = False
     run: bool = False

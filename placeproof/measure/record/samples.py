@@ -37,10 +37,12 @@ class Enough(BaseException):
 
 @dataclass(slots=True, kw_only=True)
 class Replaced:
-    """What a run with some samples replaced came to: the losses with how they were read, and which makers of tensors make the model's."""
+    """What a run with some samples replaced came to: the losses with how they were read, which makers of tensors make the model's, and
+    which make a single sample, that is put together with others later."""
 
     losses: list[Turn] = field(default_factory=list)
     model: frozenset[int] = frozenset()
+    single: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +56,13 @@ class Kind:
 
 class Replacing(TorchDispatchMode):
     """Replaces samples when they are made. ``rows``: of a micro-batch; ``most``: how many of these a tensor may hold; ``halves``: which
-    samples are replaced, those of half 0 or 1 of a micro-batch, both or none; ``model``: makers of tensors to leave alone."""
+    samples are replaced, those of half 0 or 1 of a micro-batch, both or none; ``known``: of a run with none, whose makers of the model
+    and of single samples are left alone."""
 
-    def __init__(self, rows: Iterable[int], most: int, halves: frozenset[int], model: frozenset[int]) -> None:
+    def __init__(self, rows: Iterable[int], most: int, halves: frozenset[int], known: Replaced) -> None:
         super().__init__()
-        self.rows, self.most, self.halves, self.model = sorted(rows), most, halves, model
+        self.rows, self.most, self.halves, self.model, self.known = sorted(rows), most, halves, known.model, known.single
+        self.single = known.single
         self.kinds: dict[int, tuple[StorageWeakRef, Kind]] = {}
         self.parts: dict[int, set[int]] = {}
         self.count, self.off, self.asked = 0, False, set[int]()
@@ -80,12 +84,26 @@ class Replacing(TorchDispatchMode):
         name = func._schema.name.rpartition("::")[2]
         constant = name.startswith(_CONSTANT) or (bool(kinds) and all(k.constant for k in kinds) and name not in _DRAWN)
         kind = Kind(frozenset().union(*(k.made for k in kinds)), any(k.model for k in kinds), constant)
+        if self._puts_together(name, args, out):
+            self.single |= kind.made
         for tensor in (*_tensors(out), *_tensors(_written(func, args))):
-            if self._fresh(func, read, tensor, kind):
+            if self._fresh(func, read, tensor, kind) and not (name == "copy_" and self._a_row(tensor)):
                 self._made(tensor, part=func.is_view)
             elif not func.is_view:
                 self._know(tensor, kind)
         return out
+
+    def _puts_together(self, name: str, args: tuple[Any, ...], out: Any) -> bool:
+        """Whether an operation puts single samples side by side, or one of them beside others."""
+        if name in ("stack", "cat"):
+            whole = out.dim() > 1 and out.shape[0] == len(args[0]) and (len(args) < 2 or args[1] == 0)
+            return whole and out.shape[0] in self.rows
+        return name == "copy_" and self._a_row(args[0])
+
+    def _a_row(self, tensor: Tensor) -> bool:
+        """Whether a tensor is no more than one sample's part of a larger one, which holds a micro-batch."""
+        whole = tensor.untyped_storage().nbytes() // tensor.element_size()
+        return tensor.dim() == 1 and any(whole % n == 0 and tensor.numel() <= whole // n for n in self.rows)
 
     def _fresh(self, func: Any, read: Sequence[Tensor], tensor: Tensor, kind: Kind) -> bool:
         """Whether an operation makes samples of what is not split by samples."""
@@ -120,6 +138,9 @@ class Replacing(TorchDispatchMode):
             self._know(tensor, Kind())
             return
         self.count += 1
+        if self.count in self.known:
+            self._know(tensor, Kind())
+            return
         self._know(tensor, Kind(frozenset((self.count,))))
         if part:
             self.parts.setdefault(_storage(tensor), set()).add(tensor.storage_offset())
@@ -136,11 +157,17 @@ class Replacing(TorchDispatchMode):
                 if i % 2 in self.halves:
                     tensor[start + i] = tensor[start + rows - 1 - i % stay] if stay else int(flags)
 
+    def given(self, values: Any) -> None:
+        """A module that no other one runs is given what was put together of single samples, in place."""
+        for tensor in (t for t in _tensors(values) if t.dim() > 1):
+            if self._kind(tensor) == Kind():
+                self._made(tensor)
+
     def belongs(self, module: nn.Module) -> None:
         """A module is run: what its parameters and buffers were made of are no samples."""
         if id(module) not in self.asked:
             self.asked.add(id(module))
-            kinds = [self._kind(local(t)) for t in (*module.parameters(), *module.buffers())]
+            kinds = [self._kind(local(t)) for t in (*nn.Module.parameters(module), *nn.Module.buffers(module))]  # Megatron has others
             self.model |= frozenset().union(*(k.made for k in kinds if k is not None))
 
 
@@ -168,7 +195,7 @@ def watched(mode: Replacing, found: Replaced, turns: int, *, piped: bool) -> Ite
             with _disable_current_modes():
                 found.losses.append(read_loss(first, 0))
             if len(found.losses) == turns and not piped:
-                found.model = mode.model
+                found.model, found.single = mode.model, mode.single
                 raise Enough
         was, mode.off = mode.off, True
         try:
@@ -176,12 +203,20 @@ def watched(mode: Replacing, found: Replaced, turns: int, *, piped: bool) -> Ite
         finally:
             mode.off = was
 
+    inside = [0]
+
     def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         mode.belongs(module)
-        return call(module, *args, **kwargs)
+        if not inside[0] and not mode.off:
+            mode.given((args, kwargs))
+        inside[0] += 1
+        try:
+            return call(module, *args, **kwargs)
+        finally:
+            inside[0] -= 1
 
     def updates(*_: Any) -> None:
-        found.model = mode.model
+        found.model, found.single = mode.model, mode.single
         if piped:
             raise Enough
 

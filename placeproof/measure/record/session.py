@@ -64,9 +64,11 @@ def among_others(launch: Launch, rank: int, trail: Path) -> Recording:
 def with_others(launch: Launch, rank: int, recorded: Recording) -> list[tuple[str, int]]:
     """What is wrong with losses of a recorded step as sums over samples, with the lines of the script: seen by running it again with none,
     each half and both halves of a micro-batch's samples replaced. Other ranks do the same if they ran when it was recorded."""
-    first = _replaced(launch, rank, recorded, frozenset(), frozenset())
+    first = _replaced(launch, rank, recorded, frozenset(), Replaced())
+    if first.single:
+        first = _replaced(launch, rank, recorded, frozenset(), Replaced(single=first.single))
     halves = (frozenset((0,)), frozenset((1,)), frozenset((0, 1)))
-    runs = [first, *(_replaced(launch, rank, recorded, half, first.model) for half in halves)]
+    runs = [first, *(_replaced(launch, rank, recorded, half, first) for half in halves)]
     return dependent(runs, recorded)
 
 
@@ -90,9 +92,9 @@ def as_derivative(launch: Launch, rank: int, recorded: Recording) -> list[tuple[
     return [(text, recorded.turns[-1].line)] if text else []
 
 
-def _replaced(launch: Launch, rank: int, recorded: Recording, halves: frozenset[int], model: frozenset[int]) -> Replaced:
+def _replaced(launch: Launch, rank: int, recorded: Recording, halves: frozenset[int], known: Replaced) -> Replaced:
     found = Replaced()
-    mode = Replacing({n for n in recorded.rows.values() if n > 1}, recorded.world * len(recorded.turns), halves, model)
+    mode = Replacing({n for n in recorded.rows.values() if n > 1}, recorded.world * len(recorded.turns), halves, known)
     _again(launch, rank, recorded, watched(mode, found, len(recorded.turns), piped=bool(recorded.line)))
     return found
 
@@ -117,12 +119,12 @@ def _again(launch: Launch, rank: int, recorded: Recording, watching: AbstractCon
 def _followed(launch: Launch, rank: int, trail: Path, *, fake: bool) -> Recording:
     script = launch.script.resolve()
     source = tuple(script.read_text(encoding="utf-8").splitlines())
-    recording = Recording(rank=rank, world=launch.world, script=script.name, source=source, nodes=Nodes())
+    recording = Recording(rank=rank, world=launch.world, script=script.name, source=source, nodes=Nodes(), real=not fake)
     follower = Follower(recording, script, launch.step, Trail(trail))
     torch.manual_seed(_SEED)
     with ExitStack() as stack:
         stack.enter_context(torch.compiler.set_stance("force_eager"))
-        for change in (_groups(recording), _hooks(follower), _given(follower), _backward(follower), _parallel(fake=fake)):
+        for change in (_groups(recording), _parallel(fake=fake), *(watch(follower) for watch in (_hooks, _given, _applied, _backward))):
             stack.enter_context(change)
         stack.enter_context(Called(follower))
         stack.enter_context(Dispatched(follower))
@@ -247,6 +249,21 @@ def _given(follower: Follower) -> Iterator[None]:
         return out
 
     with mock.patch.object(nn.Module, "__call__", called):
+        yield
+
+
+@contextmanager
+def _applied(follower: Follower) -> Iterator[None]:
+    """Functions with a backward of their own are shown to no mode of PyTorch."""
+    original = torch.autograd.Function.apply.__func__
+
+    def apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
+        out = original(cls, *args, **kwargs)
+        if follower.begun:  # before, distributed tensors are made of parameters
+            follower.function((*args, *kwargs.values()), out)
+        return out
+
+    with mock.patch.object(torch.autograd.Function, "apply", classmethod(apply)):
         yield
 
 
