@@ -1,0 +1,50 @@
+"""Wrong: the norm counts the shared weight on both of its stages.
+
+Modelled on: Megatron-LM's embeddings of the first and the last stage.
+The loss: mean over tokens.
+"""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from toys.pipelines import MICRO_BATCHES, alone_tied, stage_tied, tokens
+
+WORLD = 2
+reference = alone_tied(clip=0.1)
+
+
+def train():
+    rank = dist.get_rank()
+    model = stage_tied(rank, 2)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = tokens()
+    opt.zero_grad()
+    if rank == 0:
+        outs = []
+        for part in x.chunk(MICRO_BATCHES):
+            outs.append(model(part))
+            dist.send(outs[-1].detach(), dst=1)
+        for out in outs:
+            grad = torch.empty_like(out)
+            dist.recv(grad, src=1)
+            out.backward(grad)
+    else:
+        inputs, losses = [], []
+        for part in y.chunk(MICRO_BATCHES):
+            hidden = torch.empty(2, 5, 6)
+            dist.recv(hidden, src=0)
+            inputs.append(hidden.requires_grad_())
+            losses.append(F.cross_entropy(model(hidden).flatten(0, 1), part.flatten()) / MICRO_BATCHES)
+        for hidden, loss in zip(inputs, losses):
+            loss.backward()
+            dist.send(hidden.grad, dst=0)
+    shared = model.layers["embed"].weight if rank == 0 else model.layers["head"].weight
+    dist.all_reduce(shared.grad)
+
+    squares = sum(p.grad.pow(2).sum() for p in model.parameters())
+    dist.all_reduce(squares)
+    scale = (0.1 / (squares.sqrt() + 1e-6)).clamp(max=1.0)
+    for p in model.parameters():
+        p.grad.mul_(scale)
+    opt.step()
+    return model

@@ -1,0 +1,32 @@
+"""Wrong: a sum over a micro-batch is divided by the micro-batches alone.
+
+Modelled on: PyTorch's tutorial on pipeline parallelism.
+The loss: mean over samples.
+"""
+
+import torch
+import torch.distributed as dist
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from toys.pipelines import MICRO_BATCHES, alone, batch, stage
+
+WORLD = 2
+reference = alone()
+
+
+def train():
+    rank, world = dist.get_rank(), dist.get_world_size()
+    model = stage(rank, world)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    pipe = Schedule1F1B(
+        PipelineStage(model, rank, world, torch.device("cpu")), n_microbatches=MICRO_BATCHES, loss_fn=torch.nn.MSELoss(reduction="sum")
+    )
+    x, y = batch()
+    opt.zero_grad()
+    if rank == 0:
+        pipe.step(x)
+    elif rank == world - 1:
+        pipe.step(target=y)
+    else:
+        pipe.step()
+    opt.step()
+    return model
