@@ -20,11 +20,12 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from placeproof.measure.record.arithmetic import Arithmetic
 from placeproof.measure.record.chain import refuse_lines
+from placeproof.measure.record.computed import Computed, Memory
 from placeproof.measure.record.digests import by_row, bytes_of, digest
 from placeproof.measure.record.exchange import Exchanged, carry, read_exchange
 from placeproof.measure.record.moves import MOVES
 from placeproof.measure.record.nodes import COLLECTIVES, NOTHING, ZERO, Node
-from placeproof.measure.record.recording import Piece, Recording, Seen, State
+from placeproof.measure.record.recording import Piece, Recording, Seen, State, Where
 from placeproof.measure.record.runs import Runs, combined, mapped
 from placeproof.measure.record.shadow import Shadows, local
 from placeproof.measure.record.stretches import Stretches
@@ -33,9 +34,18 @@ from placeproof.measure.recorder import NAMESPACES
 
 _STATISTICS = frozenset(("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "cudnn_batch_norm", "batch_norm"))
 
+#: What makes one number of several elements.
+_OF_SEVERAL = frozenset(
+    ("_foreach_norm", "amax", "amin", "dot", "linalg_vector_norm", "max", "mean", "min", "mm", "norm", "std", "sum", "var", "vdot")
+)
+
+#: Where an operation is seen, where PyTorch is, and where methods of tensors are.
+_HERE, _TORCH, _DISTRIBUTED = (str(Path(file).parent) for file in (__file__, torch.__file__, dist.__file__))
 #: Where PyTorch exchanges what no loss hangs on; frameworks have files of the same names.
-_TORCH = Path(torch.__file__).parent
-_WRAPPERS = (str(_TORCH / "nn" / "parallel" / "distributed.py"), str(_TORCH / "distributed" / "utils.py"))
+_WRAPPERS = (str(Path(_TORCH, "nn", "parallel", "distributed.py")), str(Path(_TORCH, "distributed", "utils.py")))
+_METHODS = tuple(
+    str(Path("torch", *name.split("/"))) for name in ("_compile.py", "_dynamo/eval_frame.py", "_tensor.py", "functional.py", "overrides.py")
+)
 
 
 class OverError(BaseException):
@@ -52,6 +62,7 @@ class Follower:
         self.arithmetic = Arithmetic(self.nodes, self.shadows, self._by_hand)
         self.stretches = Stretches(recording)
         self.phase, self.optimizing, self.done, self.frozen = "setup", 0, 0, False
+        self.watching = dist.get_backend() == "fake"  # where others send, they write a tensor at any time
         self.leaves: dict[int, Tensor] = {}
         self.owned: dict[int, Tensor] = {}
         self.read: dict[int, frozenset[int]] = {}
@@ -60,6 +71,7 @@ class Follower:
         self.after: dict[int, tuple[Tensor, float]] = {}
         self.begun, self._next_given, self._next_rows = False, list[str](), dict[int, int]()
         self.inside, self._next_by_row = 0, list[tuple[str, ...]]()
+        self.computed, self.memory = Computed(recording), Memory()
 
     def line(self) -> int:
         """The line of the script that is being run; 0 for none."""
@@ -76,6 +88,7 @@ class Follower:
             index = len(self.recording.states)
             self.recording.states.append(State(name=f"parameter {index}", numel=part.numel(), digest=digest(part)))
             self.shadows.write(part, self.nodes.add(Node(kind="param", index=index)))
+            self._keep_sums([part])
 
     def rename(self, tensor: Tensor, name: str) -> None:
         """Give a parameter the name that the whole model has for it."""
@@ -130,6 +143,7 @@ class Follower:
             return
         with _disable_current_modes():
             own = [digest(local(v)) for v in values if isinstance(v, Tensor) and not v.requires_grad and v.numel()]
+            self.computed.given(local(v) for v in values if isinstance(v, Tensor) and not v.requires_grad)
         sizes = [v.shape[0] for v in values if isinstance(v, Tensor) and v.dim() and not v.requires_grad]
         rows, turn = (self._next_rows, 0) if self.phase in ("update", "after") else (self.recording.rows, len(self.recording.turns))
         rows.setdefault(turn, *(sizes[:1] or [0]))
@@ -171,7 +185,8 @@ class Follower:
             if split is not None:
                 state.split = split
             if not state.used and not gathered:
-                state.used, state.constant = digest(part), bool((part == part.reshape(-1)[:1]).all())
+                with _disable_current_modes():
+                    state.used, state.constant = digest(part), bool((part == part.reshape(-1)[:1]).all())
 
     def _made(self, tensor: Tensor, gradient: Tensor) -> None:
         """A gradient of a parameter was made."""
@@ -187,6 +202,7 @@ class Follower:
             partial = tuple(k for k in _partial(gradient) if k in (_split(tensor) or ()))
             numbers = mapped(lambda n: self._passed(n, turn, partial), terms)
             self.shadows.write(local(gradient), numbers if numbers.only is None else numbers.only)
+            self._keep_sums([local(gradient)])
             states = self.nodes.of_all(terms.distinct())
             self.recording.events.append(Seen(kind="pass", phase="backward", states=states, turn=turn, line=self.line()))
 
@@ -280,6 +296,7 @@ class Follower:
         self.recording.rows, self._next_rows = self._next_rows, {}
         self.recording.by_row, self._next_by_row = {0: self._next_by_row}, []
         self.recording.updates, self.recording.settings, self.phase = {}, set(), "forward"
+        self.recording.graphs, self.recording.numbers, self.recording.beside = [], {}, {}
         self.after.clear()
 
     def end(self) -> None:
@@ -291,6 +308,8 @@ class Follower:
             self._keep()
 
     def _keep(self) -> None:
+        for tensor in self.owned.values():
+            self._unchanged(local(tensor))
         late = [e for e in self.recording.events if e.kind in COLLECTIVES and e.phase in ("update", "after")]
         sent = frozenset(i for e in late for i in e.states) if dist.get_backend() == "fake" else ()
         for name, (updated, change) in self.after.items():
@@ -325,15 +344,52 @@ class Follower:
 
     # Operations.
 
-    def begins(self, func: Any) -> None:
+    def begins(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """An operation is about to be done."""
-        if not self.frozen:
-            self.trail.say(func._schema.name.rpartition("::")[2], self.phase, self.line())
+        if self.frozen:
+            return
+        self.trail.say(func._schema.name.rpartition("::")[2], self.phase, self.line())
+        for tensor in _flat((*args, *kwargs.values())):
+            self._unchanged(tensor)
+
+    def _unchanged(self, tensor: Tensor) -> None:
+        """Note a parameter or a gradient that is not what PyTorch last wrote there."""
+        if self.watching and (self.begun or self.recording.turns) and self.shadows.known(tensor) and self.memory.changed(tensor):
+            names = [self.recording.states[i].name for i in sorted(self.nodes.of_all(self.shadows.terms(tensor)))]
+            self.recording.past.append((", ".join(names[:1]), self.line()))
+            self.memory.keep([tensor])
+
+    def _keep_sums(self, tensors: Sequence[Tensor]) -> None:
+        if self.watching:  # what was gathered for one use may be freed, and its memory be used again
+            known = [t for t in tensors if self.shadows.known(t)]
+            gathered = [any(self.nodes.holds(n, "all_gather") for n in self.shadows.terms(t)) for t in known]
+            self.memory.keep(t for t, whole in zip(known, gathered, strict=True) if not whole)
+            self.memory.forget(t for t, whole in zip(known, gathered, strict=True) if whole)
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
         """Follow one operation, after it was done."""
         if self.frozen:
             return
+        self._follow(func, args, kwargs, out)
+        written = _flat((out, *_written(func, args), *(v for name, v in kwargs.items() if name.startswith("out"))))
+        if not func.is_view:
+            self._keep_sums(written)
+        read = _flat((*args, *kwargs.values()))
+        beside = [t for t in read if not self.shadows.known(t)]
+        self.computed.operation(func, read, written, beside, (*args, *kwargs.values()), self._where(func, args))
+
+    def _where(self, func: Any, args: tuple[Any, ...]) -> Where | None:
+        """Where of a step something is computed, if it is of a loss, of a backward pass, or of an update by hand."""
+        name = func._schema.name.rpartition("::")[2]
+        if func.namespace in NAMESPACES or name in _STATISTICS or self.optimizing or self.phase == "setup":
+            return None
+        tensors = _flat(args)
+        if self.phase != "backward" and _begun_by(_DISTRIBUTED):
+            return None
+        counts = self.phase in ("forward", "backward") or any(t.requires_grad or self.shadows.known(t) for t in tensors)
+        return (self.line(), name, self.phase if self.phase == "backward" else "") if counts else None
+
+    def _follow(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
         if func.namespace in NAMESPACES:
             done = read_exchange(func, args, kwargs, out)
             if done is not None:
@@ -348,6 +404,8 @@ class Follower:
             if self._any(args) or self._any(tuple(kwargs.values())):
                 self._move(func, args, kwargs, out)
         elif self.optimizing:
+            if name in _OF_SEVERAL and self._any(args):
+                self.recording.whole = self.recording.whole or self.line()
             self._rewritten(func, args, "update")
         elif self._any((*args, *kwargs.values())) or (isinstance(out, Tensor) and name.startswith(("zero", "new_zero"))):
             self._arithmetic(name, func, args, kwargs, out)
@@ -362,6 +420,7 @@ class Follower:
             return
         self.arithmetic.line, self.arithmetic.counts = self.line(), {self.recording.world, len(self.recording.turns)}
         if self.arithmetic.follow(name, args, kwargs, out):
+            self.recording.own |= name.strip("_").removeprefix("foreach_") in ("mul", "div") and not _begun_by(_TORCH)
             return
         written = _written(func, args)
         own = tuple(n for t in _flat(args) for n in self.shadows.terms(t) if n > ZERO and not self.nodes.is_parameter(n))
@@ -469,7 +528,7 @@ class Dispatched(TorchDispatchMode):
         """Run the operation, and follow it."""
         if any(issubclass(t, (DTensor, AsyncCollectiveTensor)) for t in types):
             return NotImplemented  # it comes back as operations on local tensors
-        self.follower.begins(func)
+        self.follower.begins(func, args, kwargs or {})
         out = func(*args, **(kwargs or {}))
         self.follower.operation(func, args, kwargs or {}, out)
         return out
@@ -527,6 +586,14 @@ def _wrapper() -> bool:
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False
+
+
+def _begun_by(folder: str) -> bool:
+    """Whether what is being done was begun by a module in this folder, such as a wrapper of PyTorch's."""
+    frame = sys._getframe(1)
+    while frame is not None and (frame.f_code.co_filename.startswith(_HERE) or frame.f_code.co_filename.endswith(_METHODS)):
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None and frame.f_code.co_filename.startswith(folder)
 
 
 def _place(tensor: Tensor) -> tuple[int, int, int]:

@@ -11,6 +11,7 @@ from itertools import combinations
 from placeproof.core.mesh import USUAL_SPLITS
 from placeproof.measure.record.axes import Grid, ranks_of
 from placeproof.measure.record.chain import Axes, Chain, UnreadableError, flattened, read_chain, refuse_lines
+from placeproof.measure.record.computed import differences
 from placeproof.measure.record.experts import read_experts
 from placeproof.measure.record.layers import Layers, read_layers
 from placeproof.measure.record.nodes import ZERO
@@ -116,6 +117,7 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     if plan.layers and plan.layers.forward and plan.layers.backward:
         _copies(recordings, split, grid)
     settings_alike(first, recordings)
+    _computed(plan, recordings)
     for other in recordings.values():
         _alike(first, other, grid)
         _once(other)
@@ -143,6 +145,13 @@ def _means(recordings: Mapping[int, Recording]) -> None:
 
 def _copies(recordings: Mapping[int, Recording], split: Mapping[int, Axes], grid: Grid) -> None:
     """Where real processes ran and blocks exchange, what several ranks have is the same on all of them; else an exchange is not whole."""
+    text = "`{}` ends differently on ranks that share a computation: not all that a block has to exchange is exchanged"
+    refuse_lines(recordings[0].script, recordings[0].source, [(text.format(name), 0) for name in parted(recordings, split, grid)[:8]])
+
+
+def parted(recordings: Mapping[int, Recording], split: Mapping[int, Axes], grid: Grid) -> list[str]:
+    """Parameters of which ranks that have the same part have something else after the step, where real processes ran. ``split``: over which
+    axes parameters lie in parts."""
     first = recordings[0]
     lost = []
     for i in first.updates:
@@ -151,8 +160,7 @@ def _copies(recordings: Mapping[int, Recording], split: Mapping[int, Axes], grid
         if apart <= grid.sizes.keys():
             own = [(tuple(grid.place(rank, a) for a in sorted(apart)), r.states[i].left) for rank, r in recordings.items()]
             lost += [first.states[i].name] if len({*own}) > len({place for place, _ in own}) else []
-    text = "`{}` ends differently on ranks that share a computation: not all that a block has to exchange is exchanged"
-    refuse_lines(first.script, first.source, [(text.format(name), 0) for name in lost[:8]])
+    return lost
 
 
 def _complete(plan: StepPlan, recording: Recording) -> None:
@@ -234,6 +242,19 @@ def _norms_of_parts(recording: Recording, parts: Sequence[ParameterSet]) -> None
                 "squares of gradients that all ranks have whole are summed over ranks: of which elements each is the norm is not followed"
             )
             refuse_lines(recording.script, recording.source, [(text, part.chain.clip.line if part.chain.clip else 0)])
+
+
+def _computed(plan: StepPlan, recordings: Mapping[int, Recording]) -> None:
+    """Raise InputError where ranks compute with something else than others, or with what PyTorch does not know of."""
+    first = recordings[0]
+    text = "`{}`, or its gradient, was written on rank {} past PyTorch, as an array of NumPy is: what that did is not seen"
+    past = [(text.format(name, rank), line) for rank, r in recordings.items() for name, line in r.past]
+    refuse_lines(first.script, first.source, list(dict.fromkeys(past))[:8])
+    if plan.layers is None and not plan.experts:
+        refuse_lines(first.script, first.source, differences(recordings)[:8])
+    if first.whole and (plan.gathers.axes or any(p.final.kind == "all_gather" for p in plan.parts) or plan.layers is not None):
+        text = "the optimizer makes one number of several elements of a tensor, and of tensors that are split a rank has a part alone"
+        refuse_lines(first.script, first.source, [(text, first.whole)])
 
 
 def settings_alike(first: Recording, recordings: Mapping[int, Recording]) -> None:
@@ -420,6 +441,9 @@ def _beginning(plan: StepPlan, recordings: Mapping[int, Recording], split: Mappi
         plan.sent = (axes, root, event.line)
     elif sent:
         refuse_lines(first.script, first.source, [("some parameters that differ between ranks are sent to all, and others are not", 0)])
+    elif differ and first.exchanges and plan.layers is None:
+        text = "`{}` begins otherwise on each rank, and ranks exchange what they compute: parts of one tensor, or copies that are none?"
+        refuse_lines(first.script, first.source, [(text.format(first.states[i].name), 0) for i in differ[:8]])
 
 
 def _unlike(plan: StepPlan, recordings: Mapping[int, Recording], apart: Sequence[str]) -> Iterator[tuple[str, int]]:

@@ -6,7 +6,7 @@ The script runs as it is; what it computes with the gradients of its parameters,
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -21,7 +21,7 @@ from placeproof.measure.record.constant import Again, Saying, terms_alike, with_
 from placeproof.measure.record.factor import Asked, Reading, shown, written
 from placeproof.measure.record.launch import TIMEOUT, Launch, derivative_of, faked, forked, functions_of, others_of
 from placeproof.measure.record.pipeline import by_stages, joined
-from placeproof.measure.record.plan import StepPlan
+from placeproof.measure.record.plan import StepPlan, parted
 from placeproof.measure.record.recording import Recording, Seen
 from placeproof.measure.record.stages import read_stages
 from placeproof.measure.record.write import write
@@ -54,8 +54,8 @@ def trace(
 ) -> Traced:
     """The step program of a script's step, from 1. ``arguments``: of the script; ``timeout``: seconds that ranks may take.
 
-    Where layers are split, real processes run in any case. Raises InputError for a script that cannot be run, ranks that do not agree,
-    and a step that no program can say.
+    Real processes run in any case, up to eight, and where layers are split. Raises InputError for a script that cannot be run, ranks that
+    do not agree, and a step that no program can say.
     """
     own = read_text(script, code="PP110", help="give the path of a training script")
     count = _world(own) if world is None else world
@@ -69,8 +69,10 @@ def trace(
     saying = Saying(again, _worlds(first, plan), _said, named)
     terms_alike(plan, first, saying)
     plan, (text, asked) = with_constant(plan, first, (text, asked), saying)
-    if plan.layers is not None and not first.real:
-        _really(launch, splits or {}, text, asked, plan.constant)
+    if any(state.flat for state in first.states):  # real processes ran
+        _unless_refuted(text, lambda: _copies(recordings, plan))
+    elif plan.layers is not None or count <= _ALL_RANKS:
+        _unless_refuted(text, lambda: _really(launch, splits or {}, asked, plan.constant))
     if plan.experts or plan.stages:
         found = forked(launch, functions_of(first) if plan.experts else derivative_of(recordings))
         refuse_lines(first.script, first.source, list(dict.fromkeys(one for wrong in found.values() for one in wrong))[:8])
@@ -83,7 +85,12 @@ def _planned(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[d
     real processes run in any case."""
     if backend == "gloo":
         return _plan(forked(launch), splits)
-    alone = _faked(launch)
+    try:
+        alone = _faked(launch)
+    except InputError:  # it may need what other ranks send
+        if launch.world > _ALL_RANKS:
+            raise
+        return _plan(forked(launch), splits)
     if any(e.kind in ("all_to_all", "recv") for r in alone.values() for e in r.events):  # what comes, the fake backend does not know
         return _plan(forked(launch), splits)
     exchanged = any(r.exchanges for r in alone.values())
@@ -118,7 +125,7 @@ def _plan(recordings: dict[int, Recording], splits: Mapping[str, str]) -> tuple[
 def _said(first: Recording, plan: StepPlan, again: Again) -> tuple[str, Asked]:
     """The program of a step, with its factors as they are to be read."""
     text, asked = write(plan, first)
-    if asked.open:
+    if asked.open or (first.own and any(not _of_batches(found) for found, _, _ in asked.answers)):
         text, _ = write(plan, first, _settled(first, plan, asked, again))
     return text, asked
 
@@ -131,10 +138,10 @@ def _worlds(first: Recording, plan: StepPlan) -> list[int]:
 def _settled(first: Recording, plan: StepPlan, asked: Asked, planned: Again) -> list[set[Reading]]:
     """How each factor is to be read: as the product that it is with other numbers of ranks, too. Raises InputError where two are left."""
     left = [found for found, _, _ in asked.answers]
-    tried = []
+    tried = list[str]()
     worlds, stages = _worlds(first, plan), {plan.grid.sizes.get(plan.stages, 1)}
-    for world in worlds:
-        if not any(len(found) > 1 for found in left):
+    for number, world in enumerate(worlds):
+        if len(tried) < number and not any(len(found) > 1 for found in left):
             break
         try:
             recordings, other = planned(world)
@@ -166,6 +173,11 @@ def _without_stages(plan: StepPlan, left: list[set[Reading]]) -> list[set[Readin
     return made
 
 
+def _of_batches(found: set[Reading]) -> bool:
+    """Whether a number is no product with the degree of an axis."""
+    return all(name == "microbatches" for _, powers in found for name, _ in powers)
+
+
 def _of_axes(found: set[Reading]) -> bool:
     """Whether products differ in degrees of axes alone."""
     return len({(i, dict(powers).get("microbatches", 0)) for i, powers in found}) == 1
@@ -182,19 +194,32 @@ def _unclear(answer: tuple[set[Reading], tuple[Fraction, ...], int], left: set[R
     )
 
 
-def _really(launch: Launch, splits: Mapping[str, str], text: str, asked: Asked, constant: Fraction) -> None:
-    """Run a script whose layers are split by real processes: only numbers show that blocks exchange all that they have to.
-
-    Raises InputError where they do not, or where the step is another one, unless the program is wrong already, and says why.
-    """
+def _unless_refuted(text: str, check: Callable[[], None]) -> None:
+    """Raise InputError where a check of numbers does, unless the program is wrong already, and says why."""
     try:
-        recordings, plan = _plan(forked(launch), splits)
-        if write(with_multiple(plan, constant), recordings[0])[1].answers != asked.answers:
-            help = "record it with `--backend gloo`"
-            refuse("PP603", "real processes scale losses or gradients otherwise than those of the fake backend", help=help)
+        check()
     except InputError:
         if judge(read(text)).word != "refuted":
             raise
+
+
+def _really(launch: Launch, splits: Mapping[str, str], asked: Asked, constant: Fraction) -> None:
+    """Run a script by real processes: only numbers show that blocks exchange all that they have to, and that copies stay copies. Raises
+    InputError where they do not, or where the step is another one."""
+    recordings, plan = _plan(forked(launch), splits)
+    _copies(recordings, plan)
+    if write(with_multiple(plan, constant), recordings[0])[1].answers != asked.answers:
+        help = "record it with `--backend gloo`"
+        refuse("PP603", "real processes scale losses or gradients otherwise than those of the fake backend", help=help)
+
+
+def _copies(recordings: Mapping[int, Recording], plan: StepPlan) -> None:
+    """Raise InputError where ranks that begin with copies of a parameter do not end with copies."""
+    first = recordings[0]
+    split = {i: part.split for part in plan.parts for i in part.states}
+    lost = [] if plan.experts or plan.stages or (plan.unequal and plan.sent is None) else parted(recordings, split, plan.grid)
+    text = "after the step ranks have something else of `{}`, of which they have copies: what makes it so is not seen"
+    refuse_lines(first.script, first.source, [(text.format(name), 0) for name in lost[:8]])
 
 
 def _independent(launch: Launch, recordings: Mapping[int, Recording], plan: StepPlan) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import TypeAlias
 
 from placeproof.measure.record.nodes import Nodes
+
+#: Where something is computed: the line of the script, the operation, and the phase.
+Where: TypeAlias = tuple[int, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +161,11 @@ class Recording:
     GradScaler; ``constants``: which of the numbers around a loss are taken for constants. ``calls`` of modules, ``stretches``: how each
     backward pass begins and ends; ``sent``: digests of what was sent, and to which rank of the world. ``line``: the ranks of which each
     computes a part of one pass, from the first stage to the last; ``made``: digests of what was made outside of modules.
+    ``graphs``: how often a loss is made by which
+    operations, for each backward pass. ``numbers``: which numbers and words these operations, backward passes and updates by hand are
+    given; ``beside``: the shapes and digests of tensors, but for parameters, gradients, samples, and what is made of these.
+    ``past``: parameters and gradients that something else than PyTorch wrote, with lines. ``whole``: a line at which an optimizer makes
+    one number of several elements. ``own``: gradients were multiplied by a number of the script's own.
     """
 
     rank: int
@@ -179,6 +188,12 @@ class Recording:
     pieces: list[Piece] = field(default_factory=list)
     exchanges: bool = False
     scales: set[Fraction] = field(default_factory=set)
+    graphs: list[tuple[tuple[str, int], ...]] = field(default_factory=list)
+    numbers: dict[Where, set[float | str]] = field(default_factory=dict)
+    beside: dict[Where, set[tuple[str, str]]] = field(default_factory=dict)
+    past: list[tuple[str, int]] = field(default_factory=list)
+    whole: int = 0
+    own: bool = False
     constants: tuple[int, ...] = ()
     calls: list[Call] = field(default_factory=list)
     stretches: list[Stretch] = field(default_factory=list)

@@ -20,6 +20,7 @@ import torch.distributed.optim
 import torch.distributed.tensor.parallel
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.modules import module as modules
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optimizers
@@ -201,6 +202,8 @@ def _hooks(follower: Follower) -> Iterator[None]:
     def forward(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         if follower.phase in ("setup", "between"):
             follower.phase = "forward"  # before what a wrapper gathers for the module
+        if isinstance(module, FullyShardedDataParallel):
+            follower.watching = False  # it lets go of memory, and takes it again, without an operation
         if not follower.begun:
             follower.begin()
             for name, parameter in module.named_parameters():
@@ -284,6 +287,7 @@ def _backward(follower: Follower) -> Iterator[None]:
             roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
             text = follower.stretches.begin(roots, gradients_of(args, kwargs))
             follower.recording.turns.append(unread(text, follower.line()) if text else read_loss(roots[0], follower.line()))
+            follower.computed.loss(roots[0].grad_fn)
             follower.phase = "backward"
         original(tensors, *args, **kwargs)
         if outer:

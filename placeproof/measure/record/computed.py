@@ -1,0 +1,208 @@
+"""What a rank computes with besides its parameters and its samples: operations, numbers and tensors, which have to be those of all ranks.
+
+A step program says one function for all ranks. Nothing of a gradient shows that a rank divides by another temperature, or has another
+fixed matrix: so what its losses, its backward passes and its updates by hand are made with is written down, and compared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import _disable_current_modes
+
+from placeproof.measure.record.loss import rational
+from placeproof.measure.record.recording import Recording, Where
+
+#: Operations of which a whole number is a number like any other, and neither a size nor a place.
+_NUMBERS = frozenset(("add", "clamp", "clamp_max", "clamp_min", "div", "ge", "gt", "le", "lt", "mul", "pow", "rsub", "sub"))
+#: What computes nothing: a tensor is shown, or read as another one.
+_SHOWN = frozenset(("_local_scalar_dense", "_to_copy", "alias", "clone", "copy_", "detach", "lift_fresh"))
+
+
+class Origins:
+    """Of which first dimensions the tensors are that another one was made of, by their storages."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, tuple[StorageWeakRef, frozenset[int]]] = {}
+
+    def __call__(self, tensor: Tensor) -> frozenset[int]:
+        """Those of a tensor: its own where it was made of none."""
+        known = self._of.get(_storage(tensor))
+        own = frozenset((tensor.shape[0],)) if tensor.dim() else frozenset()
+        return own | known[1] if known is not None and not known[0].expired() else own
+
+    def made(self, read: Iterable[Tensor], written: Iterable[Tensor]) -> None:
+        """An operation has made tensors of others."""
+        of = frozenset[int]().union(*map(self, read))
+        for tensor in written:
+            before = self._of.get(_storage(tensor))
+            known = before[1] if before is not None and not before[0].expired() else frozenset[int]()
+            self._of[_storage(tensor)] = StorageWeakRef(tensor.untyped_storage()), of | known
+
+
+class Computed:
+    """Writes down in a recording what a rank computes with. ``sizes``: first dimensions of tensors that have a part of each sample."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording, self.origins = recording, Origins()
+        self.sizes: set[int] = set()
+        self._digests: dict[tuple[Any, ...], tuple[StorageWeakRef, str]] = {}
+
+    def given(self, values: Iterable[Tensor]) -> None:
+        """Samples that a model is given."""
+        for value in values:
+            self.sizes |= {prod(value.shape[:n]) for n in range(1, value.dim() + 1)}
+
+    def operation(
+        self, func: Any, read: Sequence[Tensor], written: Sequence[Tensor], beside: Sequence[Tensor], arguments: Any, where: Where | None
+    ) -> None:
+        """An operation was done; ``beside``: what it read of tensors that are not followed; ``where`` of the step, None where it makes no
+        loss, no gradient and no update."""
+        if where is not None and where[1] not in _SHOWN and not func.is_view:
+            values = tuple(_numbers(arguments, where[1].rstrip("_") in _NUMBERS))
+            self.recording.numbers.setdefault(where, set()).update(values)
+            self.recording.beside.setdefault(where, set()).update(self._beside(beside))
+        self.origins.made(read, written)
+
+    def _beside(self, read: Sequence[Tensor]) -> Iterable[tuple[str, str]]:
+        """Tensors that are neither a result of differentiation nor of samples."""
+        for tensor in read:
+            if tensor.requires_grad or not tensor.numel() or tensor.layout != torch.strided or tensor.is_meta or self._of_samples(tensor):
+                continue
+            yield str(tuple(tensor.shape)), self._digest(tensor)
+
+    def _of_samples(self, tensor: Tensor) -> bool:
+        rows = max(self.recording.rows.values(), default=0) * self.recording.world
+        return any(n in self.sizes or (rows and n and n % rows == 0) for n in self.origins(tensor))
+
+    def _digest(self, tensor: Tensor) -> str:
+        from placeproof.measure.record.digests import digest
+
+        key = (_storage(tensor), tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor._version)
+        known = self._digests.get(key)
+        if known is None or known[0].expired():
+            self._digests[key] = known = StorageWeakRef(tensor.untyped_storage()), digest(tensor)
+        return known[1]
+
+    def loss(self, graph: Any) -> None:
+        """What a loss is made by: the operations of its graph, by their names."""
+        seen, left, found = set[Any](), [] if graph is None else [graph], Counter[str]()
+        while left:
+            node = left.pop()
+            if node not in seen:
+                seen.add(node)
+                below = [one for one, _ in node.next_functions if one is not None]
+                found[f"{type(node).__name__} {len(below)}"] += 1
+                left += below
+        self.recording.graphs.append(tuple(sorted(found.items())))
+
+
+def _storage(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _numbers(arguments: Any, whole: bool) -> Iterable[float | str]:
+    """The numbers and words that an operation is given; ``whole``: also whole numbers."""
+    for value in arguments:
+        if isinstance(value, (list, tuple)):
+            yield from _numbers(value, whole)
+        elif isinstance(value, (float, str)) or (whole and type(value) is int):
+            yield value
+
+
+class Memory:
+    """Sums over what followed tensors hold, to see that nothing but PyTorch writes them: a script may have them as NumPy's arrays."""
+
+    def __init__(self) -> None:
+        self._sums: dict[int, tuple[StorageWeakRef, tuple[Any, ...], int]] = {}
+
+    def keep(self, tensors: Iterable[Tensor]) -> None:
+        """These were written."""
+        for tensor in tensors:
+            if (total := _sum(tensor)) is not None:
+                self._sums[_storage(tensor)] = StorageWeakRef(tensor.untyped_storage()), _form(tensor), total
+            else:
+                self._sums.pop(_storage(tensor), None)
+
+    def forget(self, tensors: Iterable[Tensor]) -> None:
+        """What these hold is not looked at."""
+        for tensor in tensors:
+            self._sums.pop(_storage(tensor), None)
+
+    def changed(self, tensor: Tensor) -> bool:
+        """Whether a tensor is not what was last written there."""
+        known = self._sums.get(_storage(tensor))
+        return known is not None and not known[0].expired() and known[1] == _form(tensor) and known[2] != _sum(tensor)
+
+
+def _form(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype
+
+
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _sum(tensor: Tensor) -> int | None:
+    """The sum of a tensor's elements as whole numbers of as many bits, None where it has none that lie in memory."""
+    if tensor.layout != torch.strided or tensor.is_meta or not tensor.numel() or tensor.untyped_storage().nbytes() == 0:
+        return None
+    with _disable_current_modes(), torch.no_grad():
+        flat = tensor.detach().reshape(-1)
+        words = _WORDS.get(flat.element_size())
+        return None if words is None else int((flat if flat.dtype == torch.bool else flat.view(words)).sum(dtype=torch.int64))
+
+
+# Comparing ranks.
+
+
+def differences(recordings: Mapping[int, Recording]) -> list[tuple[str, int]]:
+    """What ranks compute otherwise than rank 0, with the lines of the script."""
+    first, wrong = recordings[0], list[tuple[str, int]]()
+    for rank, other in recordings.items():
+        for own, theirs, turn in zip(first.graphs, other.graphs, first.turns, strict=False):
+            if own != theirs:
+                apart = sorted(dict(set(own) ^ set(theirs)))
+                listed = ", ".join(dict.fromkeys(f"`{name.partition('Backward')[0]}`" for name in apart[:3]))
+                wrong.append((f"the loss of rank {rank} is made by other operations than that of rank 0: {listed}", turn.line))
+        mine, there = _explained(first), _explained(other)
+        for where in first.numbers.keys() & other.numbers.keys():
+            alone = first.numbers[where] - other.numbers[where], other.numbers[where] - first.numbers[where]
+            unlike = [{n for n in numbers if n not in own} for numbers, own in zip(alone, (mine, there), strict=True)]
+            if all(unlike):
+                one, two = (", ".join(map(_shown, sorted(numbers, key=str)[:3])) for numbers in unlike)
+                wrong.append((f"rank {rank} computes `{where[1]}` with {two}, and rank 0 with {one}", where[0]))
+        for where in first.beside.keys() & other.beside.keys():
+            if first.beside[where] != other.beside[where]:
+                shape = min(first.beside[where] ^ other.beside[where])[0]
+                text = f"rank {rank} computes `{where[1]}` with another tensor of shape {shape} than rank 0, which is of no samples"
+                wrong.append((text, where[0]))
+    return list(dict.fromkeys(wrong))
+
+
+def _shown(value: float | str) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _explained(recording: Recording) -> set[float | str | Fraction]:
+    """Numbers that are understood of the losses of a rank: around them, and of how many elements and samples they are."""
+    found: set[Fraction] = set()
+    for turn in recording.turns:
+        every = [*turn.numbers, *(Fraction(n) for pair in turn.counts for n in pair if n)]
+        found |= {prod(every[i:j], start=Fraction(1)) for i in range(len(every)) for j in range(i + 1, len(every) + 1)} | {*every}
+    found |= {1 / n for n in found if n}
+    return _Rationals(found)
+
+
+class _Rationals(set[Any]):
+    """Numbers, whatever rounding they have."""
+
+    def __contains__(self, value: object) -> bool:
+        near = rational(float(value)) if isinstance(value, (int, float)) else None
+        return near is not None and (super().__contains__(near) or super().__contains__(-near))
