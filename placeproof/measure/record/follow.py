@@ -386,7 +386,8 @@ class Follower:
         tensors = _flat(args)
         if self.phase != "backward" and _begun_by(_DISTRIBUTED):
             return None
-        counts = self.phase in ("forward", "backward") or any(t.requires_grad or self.shadows.known(t) for t in tensors)
+        run = self.phase == "forward" and len(self.recording.turns) in self.recording.rows  # what is made of samples before, is data
+        counts = run or self.phase == "backward" or any(t.requires_grad or self.shadows.known(t) for t in tensors)
         return (self.line(), name, self.phase if self.phase == "backward" else "") if counts else None
 
     def _follow(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
