@@ -420,6 +420,62 @@ BODIES = {
         optimizer.step()
         return result(net) if world() > 1 else [p + 1 for p in result(net)]  # one process does the same: the mean loss is another
     """,
+    "smoothed labels": """
+        net, (x, y) = DDP(model()), tokens()
+        optimizer = sgd(net)
+        ce(net(x[:, 0]), y[:, 0], label_smoothing=0.1).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "smoothed labels of some": """
+        net, (x, y) = DDP(model()), tokens()
+        optimizer = sgd(net)
+        ce(net(x).flatten(0, 1), y.flatten(), label_smoothing=0.1).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "smoothed labels, summed": """
+        net, (x, y) = DDP(model()), tokens()
+        optimizer = sgd(net)
+        ce(net(x[:, 0]), y[:, 0], label_smoothing=0.1, reduction="sum").backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "smoothed labels of all tokens": """
+        net, (x, y) = DDP(model()), tokens()
+        optimizer, n = sgd(net), count(y)
+        (ce(net(x).flatten(0, 1), y.flatten(), label_smoothing=0.1, reduction="sum") * world() / n).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "likelihoods of all classes": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        ce(net(x), y.softmax(-1), label_smoothing=0.1).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "likelihoods of all classes, halved by ranks": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        (ce(net(x), y.softmax(-1)) / world()).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "margins": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        nn.functional.multi_margin_loss(net(x), y.argmax(-1)).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "margins, summed": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        nn.functional.soft_margin_loss(net(x), y.sign(), reduction="sum").backward()
+        optimizer.step()
+        return result(net)
+    """,
 }
 
 #: Steps that are refused, and what is said.

@@ -56,6 +56,76 @@ STEPS = {
         """,
         "refuted",
     ),
+    "flat parameters that are filled up, clipped": (
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel
+        model()
+        net = FullyShardedDataParallel(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4)), device_id=torch.device("cpu"))
+        assert sum(p.numel() for p in net.parameters()) * 2 > 25
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        torch.manual_seed(5 + dist.get_rank())
+        mse(net(torch.randn(6, 2)), torch.randn(6, 4)).backward()
+        net.clip_grad_norm_(1.0)
+        optimizer.step()
+        """,
+        "proved",
+    ),
+    "clipped in two steps": (
+        """
+        net = DDP(model())
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.000123456789)
+        for _ in range(2):
+            x, y = data()
+            optimizer.zero_grad()
+            mse(net(x), y).backward()
+            gradients = [p.grad for p in net.parameters()]
+            total = sum(g.square().sum() for g in gradients).sqrt()
+            for g in gradients:
+                g *= (1 / (total + 1e-6)).clamp(max=1)
+            optimizer.step()
+        """,
+        "proved",
+    ),
+    "updated by hand with bounded gradients": (
+        """
+        net, (x, y) = DDP(model()), data()
+        mse(net(x), y).backward()
+        for p in net.parameters():
+            p.data.add_(p.grad.clamp(-1, 1), alpha=-0.000123456789)
+        """,
+        "proved",
+    ),
+    "updated by hand with what is bounded": (
+        """
+        net, (x, y) = DDP(model()), data()
+        mse(net(x), y).backward()
+        for p in net.parameters():
+            p.data.sub_((0.1 * p.grad).clamp(-1, 1))
+        """,
+        "what is done element by element after the learning rate",
+    ),
+    "a hook that sends halves": (
+        """
+        from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+        net, (x, y) = DDP(model()), data()
+        net.register_comm_hook(None, fp16_compress_hook)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x), y).backward()
+        optimizer.step()
+        """,
+        "proved",
+    ),
+    "a hook that sends halves, and divides twice": (
+        """
+        from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+        net, (x, y) = DDP(model()), data()
+        net.register_comm_hook(None, bf16_compress_hook)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        (mse(net(x), y) / dist.get_world_size()).backward()
+        optimizer.step()
+        """,
+        "refuted",
+    ),
     "hooks that divide": (
         """
         net, (x, y) = model(), data()
@@ -91,7 +161,7 @@ STEPS = {
         average(net)
         optimizer.step()
         """,
-        "`clamp`",
+        "changed otherwise element by element, before they are reduced",
     ),
     "clipping by value": (
         """
@@ -102,7 +172,7 @@ STEPS = {
         torch.nn.utils.clip_grad_value_(net.parameters(), 0.1)
         optimizer.step()
         """,
-        "`clamp",
+        "proved",
     ),
     "clipping before the reduction": (
         """
@@ -176,7 +246,7 @@ STEPS = {
             p.grad.add_(p.data, alpha=0.01)
         optimizer.step()
         """,
-        "something that is not followed",
+        "proved",
     ),
     "every micro-batch reduced": (
         """
@@ -783,7 +853,7 @@ STEPS = {
             p.grad.masked_fill_(p.grad > 1, 0.0)
         optimizer.step()
         """,
-        "`masked_fill_`",
+        "`gt`",
     ),
     "a norm that comes back as a number": (
         """

@@ -17,7 +17,7 @@ from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
 from placeproof.measure.record.axes import grid
 from placeproof.measure.record.chain import UnreadableError, read_chain
-from placeproof.measure.record.factor import recognise, written
+from placeproof.measure.record.factor import deciding, recognise, written
 from placeproof.measure.record.nodes import Node, Nodes
 from placeproof.programs import read
 from placeproof.semantics.judge.verdict import judge
@@ -112,8 +112,8 @@ def test_terms_are_stored_once_and_norms_are_flat() -> None:
     nodes = Nodes()
     a, b = (nodes.add(Node(kind="pass", index=i, turn=0, line=i)) for i in (0, 1))
     assert nodes.add(Node(kind="pass", index=0, turn=0, line=9)) == a
-    both = nodes.norm((nodes.norm((a,), 1), nodes.norm((b,), 1)), 2)
-    assert nodes[nodes[both].of[0]].of == (a, b)
+    both = nodes.norm({nodes.norm({a: 3}, 1): 1, nodes.norm({b: 4}, 1): 1}, 2)
+    assert [(nodes[n].of, nodes[n].count) for n in nodes[nodes[both].of[0]].of] == [((a,), 3), ((b,), 4)]
     assert nodes.states(both) == {0, 1}
     assert nodes.power(nodes.power(both, Fraction(2), 1), Fraction(1, 2), 1) == both
 
@@ -252,6 +252,61 @@ def test_a_gradient_that_is_still_a_sum_is_one_after_that_exchange_alone() -> No
 
 
 @pytest.mark.usefixtures("_torch")
+def test_a_factor_with_two_readings_proposes_the_number_of_ranks_that_decides_it(tmp_path: Path) -> None:
+    body = """
+    assert dist.get_world_size() in (2, 5)
+    net, (x, y) = DDP(model()), (torch.randn(8, 4), torch.randn(8, 4))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for xs, ys in zip(x.chunk(4), y.chunk(4)):
+        (mse(net(xs), ys) / 4).backward()
+    optimizer.step()
+    """
+    with pytest.raises(InputError, match=r"`1 / \(dp \* dp\)` or `1 / microbatches`") as refused:
+        recorded(tmp_path, body)
+    assert refused.value.diagnostics[0].help == "record it with another number of ranks, with which these differ: `--world 5`"
+    assert "1 / microbatches" in (text := recorded(tmp_path, body, world=5))
+    assert verdict(text) == "proved"
+
+
+def test_ranks_that_decide_between_products_are_the_least_that_do() -> None:
+    found = {(0, (("dp", -2),)), (0, (("microbatches", -1),))}
+    assert deciding(found, {"dp": 2}, 4, ()) == 3
+    assert deciding(found, {"dp": 3}, 9, ()) == 2
+    assert deciding(found, {"dp": 2, "tp": 2}, 4, (6, 8)) == 10
+    assert deciding({(0, (("dp", 1),)), (1, (("dp", 1),))}, {"dp": 2}, 1, ()) is None
+
+
+@pytest.mark.usefixtures("_torch")
+def test_buffers_in_which_ranks_end_are_told(tmp_path: Path) -> None:
+    """They change nothing of what is trained here."""
+    body = """
+    net, (x, y) = DDP(nn.Sequential(model(), Seen())), data()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    mse(net(x), y).backward()
+    optimizer.step()
+    """
+    note = "# Ranks end with other values of buffers (1.seen): these are no part of what is proved."
+    text = recorded(tmp_path, SEEN.format("self.seen += x.detach().sum()") + body)
+    assert note in text.splitlines()
+    assert verdict(text) == "proved"
+    text = recorded(tmp_path, SEEN.format("self.seen += 1") + body)
+    assert "buffers" not in text
+
+
+#: A module that counts something.
+SEEN = """
+    class Seen(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(()))
+
+        def forward(self, x):
+            {}
+            return x
+"""
+
+
+@pytest.mark.usefixtures("_torch")
 def test_a_later_step_is_recorded_by_itself(tmp_path: Path) -> None:
     body = """
     net = DDP(model())
@@ -275,6 +330,17 @@ def test_real_processes_do_the_same_as_the_fake_ones() -> None:
 
     for name in ("all_reduce_by_hand", "zero1_by_hand"):
         assert trace(SCRIPTS / f"{name}.py", backend="gloo").text == (TRACES / f"{name}.step").read_text()
+
+
+@pytest.mark.usefixtures("_torch")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork processes")
+def test_real_processes_of_split_layers_run_once_to_record_and_once_with_other_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    from placeproof.measure.record import record
+
+    runs, forked = [], record.forked
+    monkeypatch.setattr(record, "forked", lambda launch, *follow: runs.append(len(follow)) or forked(launch, *follow))
+    assert record.trace(SCRIPTS / "tp_by_hand.py", backend="gloo").text == (TRACES / "tp_by_hand.step").read_text()
+    assert runs == [0, 1]
 
 
 #: What was gathered of the first layer is freed when the step is over.
@@ -320,8 +386,6 @@ def test_an_exchange_that_is_not_whole_is_seen_on_real_processes(tmp_path: Path)
     (tmp_path / "half.py").write_text(half)
     with pytest.raises(InputError, match=r"`inlet\.weight` ends differently on ranks that share a computation"):
         trace(tmp_path / "half.py", backend="gloo")
-    (tmp_path / "tp_by_hand.py").write_text(text)
-    assert trace(tmp_path / "tp_by_hand.py", backend="gloo").text == (TRACES / "tp_by_hand.step").read_text()
 
 
 @pytest.mark.usefixtures("_torch")

@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: `pip install torch` to record scripts")
 
 from placeproof.measure.record.moves import MOVES, copies  # noqa: E402
-from placeproof.measure.record.nodes import NOTHING, Node, Nodes  # noqa: E402
+from placeproof.measure.record.nodes import NOTHING, ZERO, Node, Nodes  # noqa: E402
 from placeproof.measure.record.runs import Runs, mapped  # noqa: E402
 from placeproof.measure.record.shadow import Shadows  # noqa: E402
 
@@ -65,7 +65,7 @@ class Twin:
 
     def same(self, *tensors: Any) -> None:
         for tensor in tensors:
-            assert self.shadows.read(tensor).each().tolist() == tensor.reshape(-1).tolist()
+            assert [0 if n == ZERO else n for n in self.shadows.read(tensor).each().tolist()] == tensor.reshape(-1).tolist()
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -112,6 +112,13 @@ def test_operations_move_terms_as_they_move_numbers(name: str) -> None:
     for seed in range(12):
         twin = Twin(seed)
         twin.same(*MOVED[name](twin))
+
+
+def test_what_pads_is_zero_if_it_is() -> None:
+    twin = Twin(4)
+    tensor = twin.tensor(3)
+    assert twin.shadows.read(twin.done(aten.constant_pad_nd.default, tensor, [1, 0])).each().tolist() == [ZERO, *tensor.tolist()]
+    assert twin.shadows.read(twin.done(aten.constant_pad_nd.default, tensor, [1, 0], 5)).each().tolist() == [NOTHING, *tensor.tolist()]
 
 
 def test_what_writes_to_given_tensors() -> None:

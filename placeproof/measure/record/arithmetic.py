@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import inf, isfinite
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from placeproof.measure.record.comparing import Comparing
+from placeproof.measure.record.comparing import Comparing, same_elements
 from placeproof.measure.record.loss import rational
 from placeproof.measure.record.nodes import NOTHING, ZERO, Node, Nodes
 from placeproof.measure.record.runs import mapped
@@ -18,6 +19,7 @@ from placeproof.measure.record.shadow import Shadows
 
 #: Operations that make zeros.
 _ZEROS = frozenset(("zeros", "zeros_like", "new_zeros", "zero"))
+_FILLED = frozenset(("fill", "full", "full_like"))
 #: Up to which a numerator or a denominator is no accident.
 _SIMPLE = 1 << 10
 #: What a GradScaler does to gradients: it multiplies them by a tensor of one number.
@@ -29,11 +31,12 @@ _NORMS = frozenset(("linalg_vector_norm", "norm"))
 class Arithmetic:
     """Follows one operation at a time. ``updated``: called with a parameter's number and the term that is added to it. ``counts``: what
     a gradient is usually divided by: numbers of ranks and of micro-batches. ``left``: a norm left PyTorch as a number, which may be in any
-    number that comes back."""
+    number that comes back. ``library``: whether PyTorch's own clipping is running, whose numbers are what it is told to clip to."""
 
     nodes: Nodes
     shadows: Shadows
     updated: Callable[[int, int, Fraction], None]
+    library: Callable[[], bool] = lambda: False
     line: int = 0
     counts: set[int] = field(default_factory=set)
     left: bool = False
@@ -46,12 +49,19 @@ class Arithmetic:
         if name == _UNSCALE:
             for gradient in args[0]:
                 self._one(gradient, gradient, lambda n: self._by(n, number(args[2]), "mul"))
-        elif name in _ZEROS or (name in ("fill", "full", "full_like") and len(args) > 1 and args[1] == 0):
+        elif name in _ZEROS or (name == "lift_fresh" and _is_zero(out)) or (name in _FILLED and args[1:2] == (0,)):
             self.shadows.write(out, ZERO)
         elif name in ("mul", "div", "add", "sub") and len(args) > 1:
             self._binary(name, args, kwargs, out)
-        elif name in ("reciprocal", "clamp", "clamp_max", "clamp_min", "minimum", "maximum"):
+        elif name in ("clamp", "clamp_max", "clamp_min"):
+            self._one(out, args[0], self._clamped(name, _bounds(name, args, kwargs)))
+        elif name in ("nan_to_num", "sign"):
+            self._one(out, args[0], lambda n: self._elementwise(n, name, Fraction(1)))
+        elif name == "reciprocal":
             self._one(out, args[0], self._of_norm(name))
+        elif name in ("minimum", "maximum"):
+            first, second = args if self._tracked(args[0]) else (args[1], args[0])
+            self._one(out, first, self._of_norm(name, None if self._tracked(second) else _exact(second)))
         elif name == "neg":
             self._one(out, args[0], lambda n: self._times(n, Fraction(-1)))
         elif name in ("pow", "sqrt", "square"):
@@ -62,6 +72,8 @@ class Arithmetic:
             self._all(out, args[0], lambda terms: self._norm(terms, order))
         elif name == "sum":
             self._all(out, args[0], self._sum)
+        elif name in ("dot", "vdot") and same_elements(args[0], args[1]):
+            self._all(out, args[0], lambda terms: self._sum({self._power(n, Fraction(2)): count for n, count in terms.items()}))
         elif name.startswith("new_") or name.endswith("_like"):
             self.shadows.write(out, NOTHING)  # of the first tensor its form alone
         else:
@@ -79,26 +91,48 @@ class Arithmetic:
     def _one(self, out: Tensor, x: Tensor, rule: Callable[[int], int]) -> None:
         self.shadows.write(out, mapped(rule, self.shadows.read(x)))
 
-    def _all(self, out: Tensor, x: Tensor, rule: Callable[[Sequence[int]], int]) -> None:
-        self.shadows.write(out, rule([n for n in self.shadows.terms(x) if n > ZERO]))
+    def _all(self, out: Tensor, x: Tensor, rule: Callable[[Mapping[int, int]], int]) -> None:
+        """One number made of all elements of a tensor: of so many of each term, but for zeros."""
+        if not x.numel():
+            self.shadows.write(out, ZERO)
+            return
+        elements: dict[int, int] = {}
+        for number, length in self.shadows.read(x).lengths():
+            elements[number] = elements.get(number, 0) + length
+        elements.pop(ZERO, 0)
+        if out.numel() != 1 or (NOTHING in elements and len(elements) > 1):
+            self.shadows.write(out, self._unless_parameters(tuple(elements), "a sum or a norm of rows, or with something else"))
+        else:
+            self.shadows.write(out, rule(elements) if elements and NOTHING not in elements else NOTHING)
 
     def _binary(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Tensor) -> None:
         left, right = args[0], args[1]
-        alpha = rational(float(kwargs.get("alpha", 1))) or Fraction(0)
+        alpha = (_exact(kwargs.get("alpha", 1)) or Fraction(0)) * (-1 if name == "sub" else 1)
         factor = None if self._tracked(right) else number(right)
         if name in ("mul", "div") and (factor is not None or not isinstance(right, Tensor)):
-            self._one(out, left, lambda n: self._by(n, factor, name))
+            far = name == "mul" and not isinstance(right, Tensor) and right == inf
+            self._one(out, left, self._infinite if far else lambda n: self._by(n, factor, name))
             return
-        if name == "mul" and not self._tracked(left) and (times := number(left)) is not None:
+        if name in ("add", "sub") and (not alpha or (right == 0 if not isinstance(right, Tensor) else factor is None and _is_zero(right))):
+            self._one(out, left, lambda n: n)
+            return
+        if not self._tracked(left) and (times := number(left)) is not None and name == "mul":
             self._one(out, right, lambda n: self._times(n, times))
             return
-        if not isinstance(left, Tensor) or not isinstance(right, Tensor):
-            kept, other = (left, right) if isinstance(left, Tensor) else (right, left)
-            nothing = name == "add" and other == 0  # as the builtin `sum` begins
-            self._one(out, kept, (lambda n: n) if nothing else self._of_norm(name))
+        if not self._tracked(left) and isinstance(left, Tensor) and name == "add" and alpha == 1 and _is_zero(left):
+            self._one(out, right, lambda n: n)
             return
-        rule = {"mul": self._product, "div": self._quotient, "add": self._sum_of(alpha), "sub": self._sum_of(-alpha)}[name]
-        self.shadows.write(out, mapped(rule, *(self.shadows.read(t) for t in torch.broadcast_tensors(left, right))))
+        if not isinstance(left, Tensor) or not isinstance(right, Tensor):
+            kept = left if isinstance(left, Tensor) else right
+            self._one(out, kept, self._of_norm(name, _exact(right if kept is left else left)))
+            return
+        product = self._product(squared=same_elements(left, right))
+        rule = {"mul": product, "div": self._quotient}.get(name) or self._sum_of(alpha)
+        made = mapped(rule, *(self.shadows.read(t) for t in torch.broadcast_tensors(left, right)))
+        for term, length in made.lengths():
+            if self.nodes[term].kind == "clipped":
+                self.nodes.clipped[term] = self.nodes.clipped.get(term, 0) + length
+        self.shadows.write(out, made)
 
     def _tracked(self, value: Any) -> bool:
         return isinstance(value, Tensor) and bool(self.shadows.terms(value))
@@ -111,32 +145,36 @@ class Arithmetic:
         return self._times(number, factor if name == "mul" else 1 / factor)
 
     def _times(self, number: int, factor: Fraction) -> int:
-        node = self.nodes[number]
-        if self.nodes.is_norm(number) or node.kind == "clip":
-            return self._clip(number)
+        if self._of_norms(number):
+            return self._clip(number, factor)
         if self.nodes.is_parameter(number):
             return NOTHING
         return self.nodes.scaled(number, factor, self.line)
 
-    def _product(self, a: int, b: int) -> int:
-        if NOTHING in (a, b):
-            return self._lost(max(a, b), "a product with something else")
-        if ZERO in (a, b):
-            return ZERO
-        for one, other in ((a, b), (b, a)):
-            if self.nodes[one].kind == "true":
-                return other
-        if a == b and not self.nodes.is_parameter(a):
-            return self.nodes.power(a, Fraction(2), self.line)
-        for g, c in ((a, b), (b, a)):
-            if self.nodes[c].kind == "clip" and not self.nodes.is_norm(g) and self.nodes[g].kind != "clip":
-                return self.nodes.add(Node(kind="clipped", of=(g, c), line=self.line))
-        return self._unless_parameters((a, b), "a product")
+    def _product(self, *, squared: bool) -> Callable[[int, int], int]:
+        """The product of two tensors, which may be ``squared``: the same one."""
+
+        def product(a: int, b: int) -> int:
+            if NOTHING in (a, b):
+                return self._lost(max(a, b), "a product with something else")
+            if ZERO in (a, b):
+                return ZERO
+            for one, other in ((a, b), (b, a)):
+                if self.nodes[one].kind == "true":
+                    return other
+            if squared and self.nodes.is_gradient(a):
+                return self.nodes.power(a, Fraction(2), self.line)
+            for g, c in ((a, b), (b, a)):
+                if self.nodes[c].kind == "clip" and self.nodes.is_gradient(g):
+                    return self.nodes.add(Node(kind="clipped", of=(g, c), line=self.line))
+            return self._unless_parameters((a, b), "a product")
+
+        return product
 
     def _quotient(self, a: int, b: int) -> int:
-        if b != NOTHING and (self.nodes.is_norm(b) or self.nodes[b].kind == "clip"):
+        if b != NOTHING and self._of_norms(b):
             clip = self._clip(b)
-            return clip if a == NOTHING else self._product(a, clip)
+            return clip if a == NOTHING else self._product(squared=False)(a, clip)
         return self._lost(max(a, b), "a quotient with something else")
 
     def _sum_of(self, alpha: Fraction) -> Callable[[int, int], int]:
@@ -149,8 +187,11 @@ class Arithmetic:
                 )
             if a == NOTHING:
                 return self._lost(b, "a sum with something else")
-            if self.nodes.is_norm(a) and self.nodes.is_norm(b):
-                return self.nodes.sum_squares((a, b), self.line)
+            if self.nodes.is_gradient(a) and self.nodes[b].kind == "param" and self.nodes.gradient_of(a) == self.nodes.states(b):
+                return self._elementwise(a, "the parameter", alpha)
+            if self._of_norms(a) or self._of_norms(b):
+                made = self._sum({a: 1, b: 1} if a != b else {a: 2}) if alpha == 1 else NOTHING
+                return made or self._unless_parameters((a, b), "a difference of norms")
             if self.nodes.is_parameter(a) or self.nodes.is_parameter(b):
                 return NOTHING
             terms = (*self._terms(a), *self._terms(self.nodes.scaled(b, alpha, self.line)))
@@ -164,6 +205,8 @@ class Arithmetic:
 
     def _update(self, parameter: int, term: int, alpha: Fraction) -> int:
         """A parameter plus a multiple of a gradient: an update by hand, of which one factor is the learning rate."""
+        if abs(alpha) == 1 and self.nodes[term].kind == "elementwise":
+            term = self.nodes.unknown((term,), "what is done element by element after the learning rate", self.line)
         rate, node = alpha, self.nodes[term]
         while node.kind == "scale":
             rate, node = rate * node.factor, self.nodes[node.of[0]]
@@ -183,30 +226,72 @@ class Arithmetic:
             number = self.nodes.scaled(number, factor.factor, factor.line)
         return number
 
-    def _norm(self, terms: Sequence[int], order: float) -> int:
-        if not terms:
+    def _norm(self, elements: Mapping[int, int], order: float) -> int:
+        if all(self.nodes.is_parameter(n) for n in elements):
             return NOTHING
         if order != 2:
-            return self._unless_parameters(tuple(terms), f"a norm of order {order}")
-        if all(self.nodes.is_parameter(n) for n in terms):
-            return NOTHING
-        return self.nodes.norm(tuple(terms), self.line)
+            return self._unless_parameters(tuple(elements), f"a norm of order {order}")
+        return self.nodes.norm(elements, self.line)
 
     def _power(self, number: int, exponent: Fraction) -> int:
         if number <= ZERO or self.nodes.is_parameter(number):
             return min(number, ZERO) if number <= ZERO else NOTHING
-        return self.nodes.power(number, exponent, self.line)
+        return self._clip(number) if self.nodes[number].kind == "clip" else self.nodes.power(number, exponent, self.line)
 
-    def _sum(self, terms: Sequence[int]) -> int:
-        if terms and all(self.nodes.is_norm(n) or self.nodes[n].kind == "square" for n in terms):
-            return self.nodes.sum_squares(tuple(terms), self.line)
-        return self._unless_parameters(tuple(terms), "a sum over elements") if terms else NOTHING
+    def _sum(self, elements: Mapping[int, int]) -> int:
+        if all(self.nodes.is_parameter(n) for n in elements):
+            return NOTHING
+        return self.nodes.sum_squares(elements, self.line)
 
-    def _of_norm(self, name: str) -> Callable[[int], int]:
-        return lambda n: self._clip(n) if self.nodes.is_norm(n) or self.nodes[n].kind == "clip" else self._lost(n, f"`{name}`")
+    def _of_norm(self, name: str, *numbers: Fraction | None) -> Callable[[int], int]:
+        """What an operation makes, with numbers, of a norm, which is a number like it."""
 
-    def _clip(self, number: int) -> int:
-        return number if self.nodes[number].kind == "clip" else self.nodes.add(Node(kind="clip", of=(number,), line=self.line))
+        def made(n: int) -> int:
+            if not self._of_norms(n) or None in numbers:
+                return self._lost(n, f"`{name}`")
+            for number in () if self.library() else numbers:
+                n = self._clip(n, number or Fraction(0))
+            return self._clip(n)
+
+        return made
+
+    def _clamped(self, name: str, bounds: Mapping[str, float] | None) -> Callable[[int], int]:
+        """What bounds make of a norm, of what is infinite, and of a gradient; None for bounds that are no numbers."""
+
+        def made(n: int) -> int:
+            if self.nodes[n].kind == "infinite" and bounds == {"max": 1.0}:
+                return self.nodes.add(Node(kind="true"))
+            numbers = {which: _exact(bound) for which, bound in (bounds or {}).items()}
+            if self._of_norms(n) or bounds is None:
+                return self._of_norm(name, *numbers.values())(n)
+            for which, bound in numbers.items():
+                n = self._elementwise(n, which, bound) if bound is not None else self._lost(n, f"`{name}`")
+            return n
+
+        return made
+
+    def _elementwise(self, number: int, text: str, factor: Fraction) -> int:
+        if not self.nodes.is_gradient(number):
+            return self._lost(number, f"`{text}`")
+        return self.nodes.add(Node(kind="elementwise", of=(number,), text=text, factor=factor, op=self._given(), line=self.line))
+
+    def _of_norms(self, number: int) -> bool:
+        """Whether a term is a norm, or a number that is made of one."""
+        return self.nodes.is_norm(number) or self.nodes[number].kind == "clip"
+
+    def _clip(self, number: int, factor: Fraction = Fraction(1)) -> int:
+        if abs(factor) == 1 and self.nodes[number].kind == "clip":
+            return number
+        return self.nodes.add(Node(kind="clip", of=(number,), factor=abs(factor), op=self._given(), line=self.line))
+
+    def _given(self) -> str:
+        """Whether a number is one that PyTorch's own clipping was given."""
+        return "given" if self.library() else ""
+
+    def _infinite(self, number: int) -> int:
+        if not self._of_norms(number):
+            return self._lost(number, "`mul` by a number that is infinite")
+        return self.nodes.add(Node(kind="infinite", of=(number,), line=self.line))
 
     def _lost(self, number: int, text: str) -> int:
         return self._unless_parameters((number,), text)
@@ -222,3 +307,23 @@ def number(value: Any) -> Fraction | None:
     if isinstance(value, Tensor):
         return rational(float(value)) if value.numel() == 1 and not value.is_complex() else None
     return rational(float(value)) if isinstance(value, (int, float)) else None
+
+
+def _exact(value: Any) -> Fraction | None:
+    """A number, or a tensor of one, as the simple fraction that it stands for, or else as what it is; None for anything else."""
+    if isinstance(value, Tensor) and (value.numel() != 1 or value.is_complex()):
+        return None
+    return rational(float(value)) or Fraction(float(value)) if isfinite(value) else None
+
+
+def _is_zero(tensor: Tensor) -> bool:
+    """Whether a tensor of which nothing is known is one number, and that is zero."""
+    return tensor.numel() == 1 and not tensor.is_complex() and float(tensor) == 0
+
+
+def _bounds(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, float] | None:
+    """The bounds of a clamp; None where they are tensors."""
+    names = {"clamp": ("min", "max"), "clamp_min": ("min",), "clamp_max": ("max",)}[name]
+    given = dict(zip(names, args[1:], strict=False)) | {k: v for k, v in kwargs.items() if k in names}
+    bounds = {k: v for k, v in given.items() if v is not None}
+    return None if any(isinstance(v, Tensor) for v in bounds.values()) else {k: float(v) for k, v in bounds.items() if abs(float(v)) != inf}

@@ -26,22 +26,42 @@ class ChainStep:
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """Clipping by a norm. ``over``: for each parameter that is in the norm, the axes over which squares are summed."""
+    """Clipping by a norm. ``over``: for each parameter that is in the norm, the axes over which squares are summed; ``of``: the gradients
+    of which the norm is, as terms. ``numbers``: with which something is made of the norm, and whether PyTorch was given each."""
 
     over: tuple[tuple[int, Axes], ...]
+    of: frozenset[int] = frozenset()
+    numbers: tuple[tuple[Fraction, bool], ...] = ()
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """What is done to gradients number by number: "min" or "max" bounds each, "the parameter" is added; with a number, that PyTorch may
+    have been ``given``."""
+
+    text: str
+    number: Fraction
+    given: bool = False
     line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
     """``inner``: steps of each of ``turns`` passes' gradient, or, if ``rolling``, of the sum after each pass; ``outer``: of the sum; then
-    clipping."""
+    clipping; then what is done ``by_element``."""
 
     inner: tuple[ChainStep, ...]
     outer: tuple[ChainStep, ...]
     turns: int
     rolling: bool = False
     clip: Clip | None = None
+    by_element: tuple[Elementwise, ...] = ()
+
+    @property
+    def numbers(self) -> frozenset[tuple[Fraction, bool]]:
+        """With which a norm clips, and elements are changed, and whether a function of PyTorch was given each."""
+        return frozenset((*(self.clip.numbers if self.clip else ()), *((e.number, e.given) for e in self.by_element)))
 
     @property
     def scalings(self) -> tuple[ChainStep, ...]:
@@ -73,14 +93,19 @@ class UnreadableError(Exception):
 def read_chain(nodes: Nodes, number: int, axes: Callable[[str], Axes], sizes: Mapping[str, int] | None = None) -> Chain:
     """The chain that ends in a term; ``sizes`` of axes. Raises UnreadableError."""
     node = nodes[number]
+    if node.kind == "elementwise":
+        chain = read_chain(nodes, node.of[0], axes, sizes)
+        return replace(chain, by_element=(*chain.by_element, Elementwise(node.text, node.factor, bool(node.op), node.line)))
     if node.kind == "clipped":
         chain = read_chain(nodes, node.of[0], axes, sizes)
-        return Chain(chain.inner, chain.outer, chain.turns, chain.rolling, _clip(nodes, node, axes))
+        if chain.by_element:
+            raise UnreadableError(_WORDS["elementwise"], chain.by_element[-1].line)
+        return Chain(chain.inner, chain.outer, chain.turns, chain.rolling, _clip(nodes, number, axes))
     outer, node = _linear(nodes, nodes[number], axes)
     if node.kind == "pass":
         return Chain(outer, (), 1)
     if node.kind != "add":
-        raise UnreadableError(node.text or _WORDS.get(node.kind, f"`{node.kind}`"), node.line)
+        raise UnreadableError(_why(node), node.line)
     parts = [(_summed_again(steps, outer, sizes or {}), end) for steps, end in (_linear(nodes, nodes[n], axes) for n in node.of)]
     if all(end.kind == "pass" for _, end in parts) and len({steps for steps, _ in parts}) == 1:
         turns = [end.turn for _, end in parts]
@@ -106,7 +131,13 @@ _WORDS = {
     "partial": "the gradient of a layer that is split is not summed over the ranks that split it",
     "zero": "the update reads zeros",
     "clipped": "gradients are clipped before they are reduced or added up",
+    "elementwise": "gradients are bounded, or changed otherwise element by element, before they are reduced, added up, scaled or clipped",
 }
+
+
+def _why(node: Node) -> str:
+    """Why a chain may not end in a term."""
+    return _WORDS.get(node.kind) or node.text or f"`{node.kind}`"
 
 
 def _rolling(nodes: Nodes, node: Node, outer: tuple[ChainStep, ...], axes: Callable[[str], Axes]) -> Chain:
@@ -119,7 +150,7 @@ def _rolling(nodes: Nodes, node: Node, outer: tuple[ChainStep, ...], axes: Calla
             raise UnreadableError("gradients of micro-batches go different ways and are added up", node.line)
         turns, node = turns + 1, below
     if node.kind != "pass":
-        raise UnreadableError(node.text or _WORDS.get(node.kind, f"`{node.kind}`"), node.line)
+        raise UnreadableError(_why(node), node.line)
     inner = inner or ()
     return Chain(inner, _rest(outer, inner) or (), turns, rolling=True)
 
@@ -172,30 +203,51 @@ def _linear(nodes: Nodes, node: Node, axes: Callable[[str], Axes]) -> tuple[tupl
     return tuple(steps), node
 
 
-def _clip(nodes: Nodes, node: Node, axes: Callable[[str], Axes]) -> Clip:
-    gradient, factor = node.of
+def _clip(nodes: Nodes, number: int, axes: Callable[[str], Axes]) -> Clip:
+    gradient, factor = nodes[number].of
+    numbers = list[tuple[Fraction, bool]]()
+    while nodes[factor].kind == "clip":
+        numbers.append((nodes[factor].factor, bool(nodes[factor].op)))
+        factor = nodes[factor].of[0]
     over: dict[int, Axes] = {}
-    clip = nodes[factor]
-    for number, spans in _squares(nodes, clip.of[0], (), axes):
-        for state in nodes.states(number):
-            over[state] = spans
-    if not nodes.states(gradient) <= set(over):
-        raise UnreadableError("a gradient is clipped by a norm that leaves it out", node.line)
-    return Clip(tuple(sorted(over.items())), node.line)
+    counts: dict[int, int] = {}
+    line = nodes[number].line
+    for term, count, spans in _squares(nodes, factor, (), axes):
+        counts[term] = counts.get(term, 0) + count
+        for state in nodes.states(term):
+            if over.setdefault(state, spans) != spans:
+                raise UnreadableError("squares of parts of a gradient are summed over other ranks", line)
+    if gradient not in counts:
+        unlike = nodes.states(gradient) <= set(over)
+        text = "gradients are clipped by a norm of what they are not: of others, or of what was exchanged or scaled since"
+        raise UnreadableError(text if unlike else "a gradient is clipped by a norm that leaves it out", line)
+    if counts[gradient] != nodes.clipped.get(number, 0):
+        text = f"a norm of {counts[gradient]} elements clips {nodes.clipped.get(number, 0)}: it has to have each of them once"
+        raise UnreadableError(text, line)
+    return Clip(tuple(sorted(over.items())), frozenset(counts), tuple(n for n in numbers if n[0] != 1), line)
 
 
-def _squares(nodes: Nodes, number: int, spans: Axes, axes: Callable[[str], Axes]) -> list[tuple[int, Axes]]:
+def _squares(nodes: Nodes, number: int, spans: Axes, axes: Callable[[str], Axes]) -> list[tuple[int, int, Axes]]:
+    """The gradients of which a norm is, with how many elements of each it has, and the axes over which their squares are summed."""
     node = nodes[number]
-    if node.kind in ("norm", "sum_squares"):
-        return [square for n in node.of for square in (_squares(nodes, n, spans, axes) if nodes.is_norm(n) else [(n, spans)])]
-    if node.kind == "all_reduce" and node.op == "sum" and nodes.is_norm(number):
+    if node.kind == "norm" and not spans:
+        return _squares(nodes, node.of[0], (), axes)
+    if node.kind == "sum_squares" and node.count:
+        return [(node.of[0], node.count, spans)]
+    if node.kind == "sum_squares":
+        return [square for n in node.of for square in _squares(nodes, n, spans, axes)]
+    if node.kind == "all_reduce" and node.op == "sum" and nodes.is_squared(number):
         return _squares(nodes, node.of[0], (*spans, *(a for k in node.axes for a in axes(k))), axes)
     raise UnreadableError(
         f"a norm that is not a root of a sum of squares (`{node.kind}`{' with ' + node.op if node.op else ''})", node.line
     )
 
 
-def refuse_lines(script: str, source: tuple[str, ...], texts: list[tuple[str, int]]) -> None:
+#: What is to be done about a step that cannot be said.
+BY_HAND = "what was seen is not dropped: write this step as a program by hand"
+
+
+def refuse_lines(script: str, source: tuple[str, ...], texts: list[tuple[str, int]], *, help: str = BY_HAND) -> None:
     """Raise InputError for what a step program cannot say, with the lines of the script."""
     from placeproof.core.diagnostics import Place
 
@@ -206,5 +258,5 @@ def refuse_lines(script: str, source: tuple[str, ...], texts: list[tuple[str, in
             if 0 < line <= len(source)
             else None
         )
-        problems.add("PP603", text, place=place, help="what was seen is not dropped: write this step as a program by hand")
+        problems.add("PP603", text, place=place, help=help)
     problems.raise_if_any()

@@ -60,7 +60,7 @@ class Comparing:
         if name == "abs":
             return lambda n: n if self.nodes.is_norm(n) else NOTHING
         if isinstance(second, Tensor):
-            return (lambda n: self.true if n != NOTHING else NOTHING) if name == "eq" and _same(first, second) else None
+            return (lambda n: self.true if n != NOTHING else NOTHING) if name == "eq" and same_elements(first, second) else None
         if not isinstance(second, (int, float)):
             return None
         if name in ("eq", "ne") and isinf(second):
@@ -95,6 +95,6 @@ class Comparing:
         return [self.shadows.read(t) for t in torch.broadcast_tensors(*tensors)]
 
 
-def _same(a: Tensor, b: Tensor) -> bool:
+def same_elements(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors are the same elements in the same order: equal terms do not say that numbers are equal."""
     return a.data_ptr() == b.data_ptr() and (a.dtype, a.size(), a.stride()) == (b.dtype, b.size(), b.stride())

@@ -12,7 +12,7 @@ from placeproof.core.diagnostics import InputError
 from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.factor import Asked, readings, shown, written
 from placeproof.measure.record.plan import StepPlan
-from placeproof.measure.record.recording import Recording, Turn
+from placeproof.measure.record.recording import Recording
 from placeproof.programs import read
 from placeproof.semantics.judge.verdict import judge
 
@@ -97,9 +97,9 @@ def _folded(plan: StepPlan, first: Recording, saying: Saying) -> None:
     counts = (1, plan.turn.count, plan.turn.rows)
     known = {n for n in plan.turn.numbers if any(readings(abs(n) * count, sizes) for count in counts)}
     odd = [(i, n) for i, n in enumerate(plan.turn.numbers) if n not in first.scales | known]
-    if plan.turn.summed or not odd or (turn := _elsewhere(saying)[0]) is None:
+    if plan.turn.summed or not odd or (other := _elsewhere(saying)[0]) is None:
         return
-    lost = [n for i, n in odd if turn.numbers[i : i + 1] != (n,)]
+    lost = [n for i, n in odd if other.turn.numbers[i : i + 1] != (n,)]
     text = "the loss is multiplied by {}, another number with other numbers of ranks: multiply by a constant and by ranks apart"
     refuse_lines(first.script, first.source, [(text.format(written(n)), plan.turn.line) for n in lost[:1]])
 
@@ -109,27 +109,26 @@ def _constant(plan: StepPlan, first: Recording, places: Sequence[int], saying: S
     numbers = [plan.turn.numbers[i] for i in places if plan.turn.numbers[i] != -1]
     if not numbers:
         return True
-    turn, tried = _elsewhere(saying)
-    if turn is not None and [turn.numbers[i] for i in places if i < len(turn.numbers)] != [plan.turn.numbers[i] for i in places]:
+    other, tried = _elsewhere(saying)
+    own = other.turn.numbers if other is not None else ()
+    if other is not None and [own[i] for i in places if i < len(own)] != [plan.turn.numbers[i] for i in places]:
         return False
-    ways = [(n, way) for n in numbers for way in _ways(n, plan, named=saying.named or turn is None)]
-    if turn is None and not ways:
+    ways = [(n, way) for n in numbers for way in _ways(n, plan, named=saying.named or other is None)]
+    if other is None and not ways:
         ways = [(numbers[0], f"a product of the number of ranks ({tried})")]
     text = "the loss is multiplied by {}, which may be a constant, or {}: a script with which the two differ can be recorded"
     refuse_lines(first.script, first.source, [(text.format(written(n), way), plan.turn.line) for n, way in ways[:1]])
     return True
 
 
-def _elsewhere(saying: Saying) -> tuple[Turn | None, str]:
-    """The first backward pass with another number of ranks, and why there is none."""
+def _elsewhere(saying: Saying) -> tuple[StepPlan | None, str]:
+    """The step with another number of ranks, and why there is none."""
     tried = ""
     for world in saying.worlds:
         try:
-            plan = saying.again(world)[1]
+            return saying.again(world)[1], ""
         except InputError as error:
             tried = f"with {world} ranks: {error.diagnostics[0].message}"
-        else:
-            return plan.turn, ""
     return None, tried
 
 
@@ -152,11 +151,42 @@ def terms_alike(plan: StepPlan, first: Recording, saying: Saying) -> None:
     own = plan.turn.scale[2]
     if not own:
         return
-    turn, tried = _elsewhere(saying)
-    if turn is not None and turn.scale[2] != own:
+    other, tried = _elsewhere(saying)
+    if other is not None and other.turn.scale[2] != own:
         refuse_lines(
             first.script, first.source, [("with another number of ranks the terms of this loss have other weights", plan.turn.line)]
         )
-    unclear = [f for f, _, _ in plan.turn.beside if turn is None and abs(f) != 1 and readings(abs(f), plan.grid.sizes)]
+    unclear = [f for f, _, _ in plan.turn.beside if other is None and abs(f) != 1 and readings(abs(f), plan.grid.sizes)]
     text = "a term of this loss is multiplied by {}, which may be a constant, or a product of the number of ranks ({})"
     refuse_lines(first.script, first.source, [(text.format(written(f), tried), plan.turn.line) for f in unclear[:1]])
+
+
+def numbers_alike(plan: StepPlan, first: Recording, saying: Saying) -> None:
+    """Raise InputError where gradients are clipped, or bounded, with another number where there is another number of ranks, or with what
+    may be one."""
+    numbers = _numbers(plan)
+    if all(abs(n) in (0, 1) for n, _ in numbers):
+        return
+    other, tried = _elsewhere(saying)
+    unclear = [n for n, given in numbers if not given and abs(n) != 1 and readings(abs(n), plan.grid.sizes)]
+    text = ""
+    if other is not None and _numbers(other) != numbers:
+        unclear = [n for n, _ in sorted(numbers - _numbers(other))] or unclear
+        text = "another number with another number of ranks: take a norm that has each element once, and constants"
+    elif other is None and unclear:
+        text = f"which may be a constant, or a product of the number of ranks ({tried})"
+    elif other is None:
+        plan.notes.append("The script runs with this number of ranks alone: with what it clips gradients is taken for constant.")
+    said = f"gradients are clipped, or bounded, with {', '.join(map(written, unclear))}, {text}"
+    refuse_lines(first.script, first.source, [(said, _line(plan))] if text else [])
+
+
+def _numbers(plan: StepPlan) -> frozenset[tuple[Fraction, bool]]:
+    return frozenset().union(*(part.numbers for part in plan.parts))
+
+
+def _line(plan: StepPlan) -> int:
+    """The line of the script at which gradients are clipped or bounded."""
+    chains = [part.chain for part in plan.parts]
+    lines = [chain.clip.line for chain in chains if chain.clip] + [e.line for chain in chains for e in chain.by_element]
+    return next(iter(lines), 0)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
+from math import prod
 
 #: A power of each quantity that takes part in a product.
 Powers = tuple[tuple[str, int], ...]
@@ -55,6 +56,22 @@ def shown(powers: Powers) -> str:
     if not below:
         return over
     return f"{over} / {below[0]}" if len(below) == 1 else f"{over} / ({' * '.join(below)})"
+
+
+#: Up to which degree of an axis is looked for.
+_MOST = 16
+
+
+def deciding(found: set[Reading], degrees: Mapping[str, int], microbatches: int, without: Collection[int]) -> int | None:
+    """The least number of ranks with which products differ that are equal now: with another degree of one axis, and ``without`` some."""
+
+    def differ(counts: Mapping[str, int]) -> bool:
+        values = [prod((Fraction(counts[n]) ** p for n, p in powers), start=Fraction(1)) for _, powers in found]
+        return len(set(values)) == len(values)
+
+    changed = [{**degrees, axis: n} for axis in degrees for n in range(2, _MOST + 1)]
+    worlds = (prod(d.values()) for d in changed if differ({"microbatches": microbatches, **d}))
+    return min((world for world in worlds if world not in without), default=None)
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
+from torch.nn.modules.batchnorm import _NormBase
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
@@ -46,6 +47,13 @@ _WRAPPERS = (str(Path(_TORCH, "nn", "parallel", "distributed.py")), str(Path(_TO
 _METHODS = tuple(
     str(Path("torch", *name.split("/"))) for name in ("_compile.py", "_dynamo/eval_frame.py", "_tensor.py", "functional.py", "overrides.py")
 )
+#: What leaves a tensor's numbers where they are.
+_SAME = frozenset(("detach", "_unsafe_view", "_reshape_alias", "resize", "resize_", "_local_scalar_dense"))
+#: Where PyTorch clips by a norm.
+_CLIPPING = (
+    str(Path(_TORCH, "nn", "utils", "clip_grad.py")),
+    str(Path(_TORCH, "distributed", "fsdp", "fully_sharded_data_parallel.py")),
+)
 
 
 class OverError(BaseException):
@@ -59,7 +67,7 @@ class Follower:
         self.recording, self.nodes = recording, recording.nodes
         self.shadows = Shadows(self.nodes)
         self.script, self.step, self.trail = str(script), step, trail
-        self.arithmetic = Arithmetic(self.nodes, self.shadows, self._by_hand)
+        self.arithmetic = Arithmetic(self.nodes, self.shadows, self._by_hand, lambda: _within(_CLIPPING))
         self.stretches = Stretches(recording)
         self.phase, self.optimizing, self.done, self.frozen = "setup", 0, 0, False
         self.watching = dist.get_backend() == "fake"  # where others send, they write a tensor at any time
@@ -69,6 +77,7 @@ class Follower:
         self.awaited: set[tuple[int, int, int]] = set()
         self.before: dict[int, Tensor] = {}
         self.after: dict[int, tuple[Tensor, float]] = {}
+        self.model: nn.Module | None = None
         self.begun, self._next_given, self._next_rows = False, list[str](), dict[int, int]()
         self.inside, self._next_by_row = 0, list[tuple[str, ...]]()
         self.computed, self.memory = Computed(recording), Memory()
@@ -167,12 +176,23 @@ class Follower:
         kept = self._next_by_row if later else self.recording.by_row.setdefault(len(self.recording.turns), [])
         kept += by_row(tensors, rows)
 
-    def begin(self) -> None:
+    def begin(self, model: nn.Module) -> None:
         """The model is run for the first time: what was read of parameters before, and exchanged, built it."""
-        self.begun = True
+        self.begun, self.model = True, model
+        self.recording.buffers = self._buffers(read=True)
         self.recording.events[:] = [replace(e, phase="setup") for e in self.recording.events if e.kind != "use"]
         for state in self.recording.states:
             state.used, state.gathered = "", False
+
+    def _buffers(self, *, read: bool) -> dict[str, str]:
+        """Digests of the model's buffers: of all, or of those that it may ``read`` in training, which are no running statistics."""
+        with _disable_current_modes():
+            return {
+                f"{path}.{name}".removeprefix("module.").removeprefix("."): digest(local(buffer))
+                for path, module in (self.model.named_modules() if self.model is not None else ())
+                for name, buffer in module.named_buffers(recurse=False)
+                if not buffer.is_meta and not (read and isinstance(module, _NormBase) and module.training)
+            }
 
     def _use(self, tensor: Tensor, terms: tuple[int, ...], states: frozenset[int]) -> None:
         part = local(tensor)
@@ -288,6 +308,7 @@ class Follower:
             raise OverError
         with _disable_current_modes():
             self.shadows.forget()
+        self.nodes.clipped.clear()
         self.arithmetic.left = False
         self.recording.events = [e for e in self.recording.events if e.phase == "setup"]
         self.recording.turns, self.recording.statistics = [], []
@@ -298,12 +319,14 @@ class Follower:
         self.recording.updates, self.recording.settings, self.phase = {}, set(), "forward"
         self.recording.graphs, self.recording.numbers, self.recording.beside = [], {}, {}
         self.after.clear()
+        self.recording.buffers = self._buffers(read=True)
 
     def end(self) -> None:
         """The step is over: what parameters are now is what it leaves."""
         if self.frozen:
             return
         self.frozen = True
+        self.recording.buffers_left = self._buffers(read=False)
         with _disable_current_modes():
             self._keep()
 
@@ -408,7 +431,7 @@ class Follower:
             if name in _OF_SEVERAL and self._any(args):
                 self.recording.whole = self.recording.whole or self.line()
             self._rewritten(func, args, "update")
-        elif self._any((*args, *kwargs.values())) or (isinstance(out, Tensor) and name.startswith(("zero", "new_zero"))):
+        elif self._any((*args, *kwargs.values())) or (isinstance(out, Tensor) and name.startswith(("zero", "new_zero", "lift_fresh"))):
             self._arithmetic(name, func, args, kwargs, out)
 
     def _arithmetic(self, name: str, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
@@ -417,7 +440,7 @@ class Follower:
             return
         if name == "_local_scalar_dense":
             self.arithmetic.left |= any(self.nodes.is_norm(n) or self.nodes[n].kind == "clip" for n in self.shadows.terms(args[0]))
-        if func.is_view or name in ("detach", "_unsafe_view", "_reshape_alias", "resize", "resize_", "_local_scalar_dense"):
+        if (func.is_view and name != "lift_fresh") or name in _SAME:
             return
         self.arithmetic.line, self.arithmetic.counts = self.line(), {self.recording.world, len(self.recording.turns)}
         if self.arithmetic.follow(name, args, kwargs, out):
@@ -472,7 +495,7 @@ class Follower:
         if setup and done.kind in ("broadcast", "scatter"):
             for index in states:
                 self.recording.states[index].synced.append(done.ranks)
-        if not terms and self.phase not in ("backward", "after") and not _wrapper():
+        if not terms and self.phase not in ("backward", "after") and not _within(_WRAPPERS):
             self.recording.exchanges = True
         self.recording.events.append(
             Seen(
@@ -579,11 +602,11 @@ def _apart(a: Tensor, b: Tensor) -> float:
     return float((a.double() - b.double()).abs().max()) if a.numel() else 0.0
 
 
-def _wrapper() -> bool:
-    """Whether PyTorch's own wrapper exchanges something, as it does to compare shapes of parameters when it is made."""
+def _within(files: tuple[str, ...]) -> bool:
+    """Whether one of these files is running, such as PyTorch's own wrapper, which compares shapes of parameters when it is made."""
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_filename.endswith(_WRAPPERS):
+        if frame.f_code.co_filename.endswith(files):
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False

@@ -56,11 +56,11 @@ def _among_others(launch: Launch, rank: int, trail: Path) -> Recording:
     return recording
 
 
-def others_of(recording: Recording) -> Follow[list[tuple[str, int]]]:
-    """What is wrong with losses of a recorded step as sums over samples, with the lines of the script."""
+def others_of(recording: Recording, way: int) -> Follow[list[tuple[str, int]]]:
+    """What is wrong with losses of a recorded step as sums over samples, with the lines of the script. ``way``: of replacing samples."""
 
     def others(launch: Launch, rank: int, _: Path) -> list[tuple[str, int]]:
-        found: list[tuple[str, int]] = _session().with_others(launch, rank, recording)
+        found: list[tuple[str, int]] = _session().with_others(launch, rank, recording, way)
         return found
 
     return others

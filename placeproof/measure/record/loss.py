@@ -20,6 +20,9 @@ _LOSSES = {
     "L1LossBackward0": "_saved_self",
     "SmoothL1LossBackward0": "_saved_self",
     "HuberLossBackward0": "_saved_self",
+    "MultiMarginLossBackward0": "_saved_self",
+    "MultilabelMarginLossBackward0": "_saved_self",
+    "SoftMarginLossBackward0": "_saved_self",
     "BinaryCrossEntropyBackward0": "_saved_self",
     "BinaryCrossEntropyWithLogitsBackward0": "_saved_self",
 }
@@ -79,6 +82,10 @@ def _terms(result: tuple[Any, int], numbers: Numbers, line: int, deep: int) -> I
         yield _reduced(node, numbers, int(node._saved_reduction) == 2, getattr(node, _LOSSES[name]), line)
     elif name in _REDUCTIONS:
         yield from _over(node, numbers, line, deep)
+    elif name == "AddBackward0" and (classes := _smoothed(node)) is not None:
+        yield _counted(classes, numbers, line)
+    elif name == "DivBackward1" and (sizes := _likely(node)):
+        yield replace(_sized(sizes, numbers, False, line), count=prod(sizes) // sizes[1])
     elif name in ("AddBackward0", "SubBackward0"):
         second = (rational(float(node._saved_alpha)) or Fraction(0)) * (-1 if name == "SubBackward0" else 1)
         for part, branch in zip((Fraction(1), second), node.next_functions, strict=True):
@@ -90,15 +97,46 @@ def _terms(result: tuple[Any, int], numbers: Numbers, line: int, deep: int) -> I
         yield from _terms(_below(node, number), _with(numbers, around), line, deep - 1)
 
 
+def _smoothed(node: Any) -> Any:
+    """The part of a loss with smoothed labels that is of the classes: the other one is over the same targets. None for another sum."""
+    parts = [below for below, _ in node.next_functions]
+    if [type(part).__name__ for part in parts] != ["MulBackward1", "MulBackward1"]:
+        return None
+    classes, rest = (_below(part)[0] for part in parts)
+    if not type(classes).__name__.startswith("NllLoss"):
+        return None
+    count, divided = _counted(classes, (), 0).count, None
+    if type(rest).__name__ == "DivBackward0":
+        divided, rest = _other(rest), _below(rest)[0]
+    alike = True
+    for name in ("SumBackward0", "MaskedFillBackward0", "NegBackward0", "SumBackward1"):
+        alike &= type(rest).__name__ == name
+        rest = _below(rest)[0] if rest is not None else None
+    alike &= rest is _below(classes)[0]
+    means = int(classes._saved_reduction) == 1
+    return classes if alike and means == (divided is not None) and (not means or divided == count) else None
+
+
+def _likely(node: Any) -> tuple[int, ...]:
+    """The sizes of what a loss of likelihoods of all classes adds up, if it is divided by the number of its targets."""
+    negated = _below(node)[0]
+    summed: Any = _below(negated)[0] if type(negated).__name__ == "NegBackward0" else None
+    if type(summed).__name__ != "SumBackward0" or type(_below(summed)[0]).__name__ != "MulBackward0":
+        return ()
+    sizes = tuple(int(n) for n in summed._saved_self_sym_sizes)
+    return sizes if len(sizes) > 1 and node._saved_other * sizes[1] == prod(sizes) else ()
+
+
 def _scaled(result: tuple[Any, int]) -> bool:
     """Whether numbers are around a loss, though they may come to 1."""
     node, number = result
     while (name := type(node).__name__) in _THROUGH:
         node, number = _below(node, number)
-    return name in ("DivBackward0", "MulBackward0")
+    return name in _MULTIPLIED
 
 
-_WHERE = dict.fromkeys(("DivBackward0", "MulBackward0"), "the loss is multiplied or divided by another tensor")
+_MULTIPLIED = ("DivBackward0", "DivBackward1", "MulBackward0", "MulBackward1")
+_WHERE = dict.fromkeys(_MULTIPLIED, "the loss is multiplied or divided by another tensor")
 
 
 def _below(node: Any, number: int = 0) -> tuple[Any, int]:
@@ -115,10 +153,10 @@ def _around(node: Any, name: str) -> Fraction | None:
     if name in ("NegBackward0", "RsubBackward1"):
         return Fraction(-1)
     inside = [i for i, (below, _) in enumerate(node.next_functions) if below is not None]
-    if name not in ("DivBackward0", "MulBackward0") or len(inside) != 1 or (name == "DivBackward0" and inside != [0]):
+    if name not in _MULTIPLIED or len(inside) != 1 or (name == "DivBackward0" and inside != [0]):
         return None
     number = _other(node)
-    return None if not number else number if name == "MulBackward0" else 1 / number
+    return None if not number else number if name.startswith("Mul") else 1 / number
 
 
 def _over(node: Any, numbers: Numbers, line: int, deep: int) -> Iterator[Turn]:

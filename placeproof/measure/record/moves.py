@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 from torch.ops import aten  # type: ignore[import-not-found]
 
-#: What is written, and where that comes from; None for what pads.
-Copy = tuple[Tensor, Tensor | None]
+#: What is written, and where that comes from; 0 for zeros, and None for any other number.
+Copy = tuple[Tensor, Tensor | int | None]
 
 
 def copies(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> list[Copy] | None:
@@ -74,7 +74,7 @@ def _slice(
 
 
 def _pad(out: Tensor, source: Tensor, pad: Sequence[int], value: Any = 0) -> Iterator[Copy]:
-    yield out, None
+    yield out, None if value else 0
     for i, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
         dim = source.dim() - 1 - i
         out = out.narrow(dim, max(before, 0), out.size(dim) - max(before, 0) - max(after, 0))
@@ -84,7 +84,7 @@ def _pad(out: Tensor, source: Tensor, pad: Sequence[int], value: Any = 0) -> Ite
 
 def _chunk_cat(out: Tensor, tensors: Sequence[Tensor], dim: int, num_chunks: int) -> Iterator[Copy]:
     """Each tensor is cut in parts, the last ones perhaps short or empty; a row of the result has one part of each."""
-    yield out, None
+    yield out, 0
     at = 0
     for source in tensors:
         size = -(-source.size(dim) // num_chunks)

@@ -5,7 +5,7 @@ Without torch. A term is named by its number, so that a whole tensor of numbers 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -20,9 +20,11 @@ class Node:
 
     ``kind``: "param" and "updated" (parameter ``index`` before and after its update), "pass" (its gradient, of backward pass ``turn``),
     "partial" (that of a split parameter, still to be summed over ``axes``), "scale" (by ``factor``), "add", one of :data:`COLLECTIVES`,
-    "square", "sum_squares", "norm", "clip" (a factor from a norm), "clipped" (of a gradient by a factor), "true" (of a comparison;
-    what is false is zero), "unknown" (``text`` says what was done). ``of``: the terms that it is made of. ``root``: of a broadcast or a
-    reduce, as a rank of the world. ``line``: of the script.
+    "square", "sum_squares" (of ``count`` elements of one gradient, or of several such sums), "norm" (its root), "clip" (a number made of a
+    norm with a number, ``factor``; ``op``: "given" where a function of PyTorch was given that), "infinite" (that times what is infinite),
+    "clipped" (a gradient times such a number), "elementwise" (of a gradient, number by number: ``text`` says what, with the number
+    ``factor``), "true" (of a comparison, or 1; what is false is zero), "unknown" (``text`` says what was done). ``of``: the terms that it
+    is made of. ``root``: of a broadcast or a reduce, as a rank of the world. ``line``: of the script.
     """
 
     kind: str
@@ -33,16 +35,18 @@ class Node:
     axes: tuple[str, ...] = ()
     op: str = ""
     root: int = -1
+    count: int = 0
     text: str = ""
     line: int = field(default=0, compare=False)
 
 
 @dataclass(slots=True)
 class Nodes:
-    """All terms of a recording; the number of a term is its place."""
+    """All terms of a recording; the number of a term is its place. ``clipped``: how many elements were clipped to each such term."""
 
     table: list[Node] = field(default_factory=lambda: [Node(kind="nothing"), Node(kind="zero")])
     numbers: dict[Node, int] = field(default_factory=dict)
+    clipped: dict[int, int] = field(default_factory=dict)
 
     def add(self, node: Node) -> int:
         """The number of a term."""
@@ -67,7 +71,13 @@ class Nodes:
     def gradient_of(self, number: int) -> frozenset[int]:
         """The parameters whose gradients a term is made of, but for the norms that clip it."""
         node = self.table[number]
-        return self.states(node.of[0] if node.kind == "clipped" else number)
+        return self.gradient_of(node.of[0]) if node.kind in ("clipped", "elementwise") else self.states(number)
+
+    def unclipped(self, number: int) -> int:
+        """What a gradient was before it was clipped, and changed element by element."""
+        while self.table[number].kind == "elementwise":
+            number = self.table[number].of[0]
+        return self.table[number].of[0] if self.table[number].kind == "clipped" else number
 
     def is_parameter(self, number: int) -> bool:
         """Whether a term is a parameter, before or after its update, moved or not."""
@@ -81,6 +91,18 @@ class Nodes:
         node = self.table[number]
         return node.kind in ("sum_squares", "norm") or (node.kind in COLLECTIVES and any(self.is_norm(n) for n in node.of))
 
+    def is_squared(self, number: int) -> bool:
+        """Whether a term is a sum of squares, perhaps of all ranks, and not its root."""
+        node = self.table[number]
+        return node.kind == "sum_squares" or (node.kind == "all_reduce" and node.op == "sum" and self.is_squared(node.of[0]))
+
+    def is_gradient(self, number: int) -> bool:
+        """Whether a term is a gradient, whatever was done to it."""
+        node = self.table[number]
+        return node.kind in ("pass", "partial", "scale", "add", "clipped", "elementwise") or (
+            node.kind in COLLECTIVES and all(self.is_gradient(n) for n in node.of)
+        )
+
     def holds(self, number: int, kind: str) -> bool:
         """Whether a term, or something that it is made of, is of a kind."""
         node = self.table[number]
@@ -88,7 +110,7 @@ class Nodes:
 
     def scaled(self, number: int, factor: Fraction, line: int) -> int:
         """A term times a rational number."""
-        if number in (NOTHING, ZERO) or factor == 1:
+        if number in (NOTHING, ZERO) or factor == 1 or self.table[number].kind == "unknown":
             return number
         return self.add(Node(kind="scale", of=(number,), factor=factor, line=line))
 
@@ -96,36 +118,40 @@ class Nodes:
         """A term after a collective. What was partial over its axes is that no more."""
         if self.table[number].kind == "partial" and like.op == "sum" and like.axes == self.table[number].axes:
             return self.table[number].of[0]
-        return number if number in (NOTHING, ZERO) else self.add(replace(like, of=(number,)))
+        lost = number in (NOTHING, ZERO) or self.table[number].kind == "unknown"
+        return number if lost else self.add(replace(like, of=(number,)))
 
     def unknown(self, numbers: tuple[int, ...], text: str, line: int) -> int:
-        """What an operation that has no word here makes of terms."""
+        """What an operation that has no word here makes of terms. The first such operation is told."""
+        for first in (self.table[n] for n in numbers if self.table[n].kind == "unknown"):
+            text, line = first.text, first.line
         return self.add(Node(kind="unknown", of=tuple(dict.fromkeys(n for n in numbers if n > ZERO)), text=text, line=line))
 
     def power(self, number: int, exponent: Fraction, line: int) -> int:
         """The square of a gradient or of a norm, and the root of a sum of squares."""
-        node = self.table[number]
-        if exponent == 2 and node.kind == "norm":
-            return node.of[0]
-        if exponent == 2 and not self.is_norm(number):
+        if exponent == 2 and self.table[number].kind == "norm":
+            return self.table[number].of[0]
+        if exponent == 2 and self.is_gradient(number):
             return self.add(Node(kind="square", of=(number,), line=line))
-        if exponent == Fraction(1, 2) and self.is_norm(number):
+        if exponent == Fraction(1, 2) and self.is_squared(number):
             return self.add(Node(kind="norm", of=(number,), line=line))
         return self.unknown((number,), f"a power of {float(exponent):g}", line)
 
-    def norm(self, numbers: tuple[int, ...], line: int) -> int:
-        """The 2-norm of elements: gradients, or norms of some."""
-        return self.add(Node(kind="norm", of=(self.sum_squares(tuple(self._squared(n, line) for n in numbers), line),), line=line))
+    def norm(self, elements: Mapping[int, int], line: int) -> int:
+        """The 2-norm of so many elements of each term: of gradients, or of norms."""
+        squares = {self.power(number, Fraction(2), line): count for number, count in elements.items()}
+        total = self.sum_squares(squares, line)
+        return total if self.table[total].kind == "unknown" else self.power(total, Fraction(1, 2), line)
 
-    def _squared(self, number: int, line: int) -> int:
-        return self.power(number, Fraction(2), line)
-
-    def sum_squares(self, numbers: tuple[int, ...], line: int) -> int:
-        """The sum of squares, or of sums of squares."""
+    def sum_squares(self, elements: Mapping[int, int], line: int) -> int:
+        """The sum of so many elements of each term: of squares, or of sums of squares."""
         terms: list[int] = []
-        for number in numbers:
+        for number, count in elements.items():
             node = self.table[number]
-            terms += node.of if node.kind in ("square", "sum_squares") else (number,)
-        if len(terms) == 1 and self.is_norm(terms[0]):
-            return terms[0]
-        return self.add(Node(kind="sum_squares", of=tuple(sorted(set(terms))), line=line))
+            if node.kind == "square":
+                terms.append(self.add(Node(kind="sum_squares", of=node.of, count=count, line=line)))
+            elif not self.is_squared(number):
+                return self.unknown(tuple(elements), "a sum of gradients, or of norms, that are not squared", line)
+            else:
+                terms += (node.of if node.kind == "sum_squares" and not node.count else (number,)) * count
+        return terms[0] if len(terms) == 1 else self.add(Node(kind="sum_squares", of=tuple(sorted(terms)), line=line))

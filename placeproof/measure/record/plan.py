@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from hashlib import sha256
@@ -30,7 +30,8 @@ class Final:
 @dataclass(slots=True, kw_only=True)
 class ParameterSet:
     """Parameters that are treated alike. ``split``: axes that split them while they are computed with. ``tied``: the first stage of a
-    pipeline and the last each have a copy, and gradients of the two are added up."""
+    pipeline and the last each have a copy, and gradients of the two are added up. ``numbers``: with which norms clip, and elements of
+    gradients are changed, and whether PyTorch was given each."""
 
     name: str
     states: frozenset[int]
@@ -38,6 +39,7 @@ class ParameterSet:
     split: Axes = ()
     final: Final = Final()
     tied: bool = False
+    numbers: frozenset[tuple[Fraction, bool]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,7 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
         refuse_lines(first.script, first.source, [(text, first.turns[0].line)])
     _beginning(plan, recordings, split | experts)
     _samples(plan, recordings)
+    _buffers(plan, recordings)
     _complete(plan, first)
     return plan
 
@@ -226,11 +229,46 @@ def _parts(recordings: Mapping[int, Recording], grid: Grid, split: Mapping[int, 
             part.states |= {index}
             part.final = final if final.root == "owner" else part.final
         else:
-            parts[key] = ParameterSet(name="", states=frozenset((index,)), chain=chain, split=split.get(index, ()), final=final)
+            part = parts[key] = ParameterSet(name="", states=frozenset((index,)), chain=chain, split=split.get(index, ()), final=final)
+        part.numbers |= chain.numbers
     refuse_lines(first.script, first.source, list(dict.fromkeys(unread))[:8])
+    _one_norm(first, grid, list(parts.values()))
     _norms_of_parts(first, list(parts.values()))
     _all_updated(recordings, grid)
     return sorted(parts.values(), key=lambda p: (-len(p.split), -len(p.states), min(p.states)))
+
+
+def _one_norm(first: Recording, grid: Grid, parts: Sequence[ParameterSet]) -> None:
+    """Raise InputError where gradients are clipped by several norms, or by one that is not of all gradients, as parameters are updated
+    with them."""
+
+    def axes(key: str) -> Axes:
+        return grid.axes(ranks_of(key))
+
+    terms = {n for own in first.updates.values() for n in own}
+    clips = {clip for n in terms if (clip := read_chain(first.nodes, n, axes, grid.sizes).clip) is not None}
+    if not clips:
+        return
+    clip, updated = clips.pop(), {first.nodes.unclipped(n) for n in terms}
+    chains = [replace(part.chain, clip=None, by_element=()) for part in parts]
+    elsewhere = [_in_words(first, n, axes, grid) in chains for n in clip.of - updated]
+    text = ""
+    if clips:
+        text = "gradients are clipped by several norms: one of all gradients can be said"
+    elif not updated <= clip.of:
+        lost = first.states[min(first.nodes.of_all(updated - clip.of))].name
+        text = f"the norm that clips is not of the gradient with which `{lost}` is updated: one of all gradients can be said"
+    elif any(first.nodes.states(n) & {*first.updates} for n in clip.of - updated) or not all(elsewhere):
+        text = "the norm that clips is of gradients with which nothing is updated"
+    refuse_lines(first.script, first.source, [(text, clip.line)] if text else [])
+
+
+def _in_words(first: Recording, number: int, axes: Callable[[str], Axes], grid: Grid) -> Chain | None:
+    """What happened to a gradient; None where it cannot be said."""
+    try:
+        return flattened(read_chain(first.nodes, number, axes, grid.sizes), grid.sizes)
+    except UnreadableError:
+        return None
 
 
 def _norms_of_parts(recording: Recording, parts: Sequence[ParameterSet]) -> None:
@@ -309,7 +347,8 @@ def _treatment(recording: Recording, number: int, grid: Grid, names: frozenset[s
     except UnreadableError as error:
         return error.text
     over = [(recording.states[i].name, axes) for i, axes in chain.clip.over] if chain.clip else None
-    return over and (frozenset(axes for _, axes in over), frozenset(o for o in over if o[0] in names)), replace(chain, clip=None)
+    numbers = chain.clip.numbers if chain.clip else ()
+    return over and (frozenset(axes for _, axes in over), frozenset(o for o in over if o[0] in names), numbers), replace(chain, clip=None)
 
 
 def _all_updated(recordings: Mapping[int, Recording], grid: Grid) -> None:
@@ -444,6 +483,28 @@ def _beginning(plan: StepPlan, recordings: Mapping[int, Recording], split: Mappi
     elif differ and first.exchanges and plan.layers is None:
         text = "`{}` begins otherwise on each rank, and ranks exchange what they compute: parts of one tensor, or copies that are none?"
         refuse_lines(first.script, first.source, [(text.format(first.states[i].name), 0) for i in differ[:8]])
+
+
+def unlike_buffers(recordings: Iterable[Recording], *, left: bool = False) -> list[str]:
+    """The buffers in which ranks differ before the step, or after it."""
+    own = [r.buffers_left if left else r.buffers for r in recordings]
+    return [name for name, value in own[0].items() if any(other.get(name, value) != value for other in own)]
+
+
+def _buffers(plan: StepPlan, recordings: Mapping[int, Recording]) -> None:
+    """Raise InputError where ranks that have samples of their own compute with other values of buffers; say where they end with others."""
+    first = recordings[0]
+    alike: dict[tuple[int, ...], list[Recording]] = {}
+    for rank, recording in recordings.items():  # ranks that split layers may have what is of their parts
+        apart = tuple(plan.grid.place(rank, axis) for axis, what in plan.splits.items() if what != "batch")
+        alike.setdefault(apart, []).append(recording)
+    before, after = ([n for own in alike.values() for n in unlike_buffers(own, left=left)] for left in (False, True))
+    texts = [f"ranks have other values of the buffer `{name}` before the step" for name in dict.fromkeys(before)]
+    refuse_lines(first.script, first.source, [(text, first.turns[0].line) for text in texts[:8]])
+    names = list(dict.fromkeys(after))
+    if names:
+        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        plan.notes.append(f"Ranks end with other values of buffers ({shown}): these are no part of what is proved.")
 
 
 def _unlike(plan: StepPlan, recordings: Mapping[int, Recording], apart: Sequence[str]) -> Iterator[tuple[str, int]]:

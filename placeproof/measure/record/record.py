@@ -16,13 +16,13 @@ from placeproof.core.diagnostics import InputError, Problems, refuse
 from placeproof.core.files import read_text
 from placeproof.core.mesh import SPLITS
 from placeproof.measure.record.axes import Grid, grid, with_stages
-from placeproof.measure.record.chain import refuse_lines
-from placeproof.measure.record.constant import Again, Saying, terms_alike, with_constant, with_multiple
-from placeproof.measure.record.factor import Asked, Reading, shown, written
+from placeproof.measure.record.chain import BY_HAND, refuse_lines
+from placeproof.measure.record.constant import Again, Saying, numbers_alike, terms_alike, with_constant, with_multiple
+from placeproof.measure.record.factor import Asked, Reading, deciding, shown, written
 from placeproof.measure.record.launch import TIMEOUT, Launch, derivative_of, faked, forked, functions_of, others_of
 from placeproof.measure.record.pipeline import by_stages, joined
-from placeproof.measure.record.plan import StepPlan, parted
-from placeproof.measure.record.recording import Recording, Seen
+from placeproof.measure.record.plan import StepPlan, parted, unlike_buffers
+from placeproof.measure.record.recording import UNCHANGED, UNSEEN, Recording, Seen
 from placeproof.measure.record.stages import read_stages
 from placeproof.measure.record.write import write
 from placeproof.programs import read
@@ -68,6 +68,7 @@ def trace(
     named = re.search(r"\bWORLD\b(?!\s*=)", own) is not None or str(count) in re.findall(r"\d+", " ".join(arguments))
     saying = Saying(again, _worlds(first, plan), _said, named)
     terms_alike(plan, first, saying)
+    numbers_alike(plan, first, saying)
     plan, (text, asked) = with_constant(plan, first, (text, asked), saying)
     if any(state.flat for state in first.states):  # real processes ran
         _unless_refuted(text, lambda: _copies(recordings, plan))
@@ -91,7 +92,8 @@ def _planned(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[d
         if launch.world > _ALL_RANKS:
             raise
         return _plan(forked(launch), splits)
-    if any(e.kind in ("all_to_all", "recv") for r in alone.values() for e in r.events):  # what comes, the fake backend does not know
+    comes = any(e.kind in ("all_to_all", "recv") for r in alone.values() for e in r.events)  # what, the fake backend does not know
+    if comes or unlike_buffers(alone.values()):  # which may be sent before the step
         return _plan(forked(launch), splits)
     exchanged = any(r.exchanges for r in alone.values())
     try:
@@ -161,7 +163,12 @@ def _settled(first: Recording, plan: StepPlan, asked: Asked, planned: Again) -> 
         plan.notes.append("The script runs with this number of ranks alone: factors are the simplest products of its degrees.")
         return left
     texts = [(_unclear(asked.answers[i], left[i], tried), asked.answers[i][2]) for i in unclear]
-    refuse_lines(first.script, first.source, texts[:8])
+    ways = [left[i] or asked.answers[i][0] for i in unclear]
+    ranks = {n for found in ways if (n := deciding(found, plan.grid.sizes, plan.turns, worlds if tried else ())) is not None}
+    help = f"record it with another number of ranks, with which these differ: `--world {max(ranks)}`" if ranks else BY_HAND
+    if ranks and not all(left[i] for i in unclear):
+        help += ", and give the script samples enough for so many micro-batches on each"
+    refuse_lines(first.script, first.source, texts[:8], help=help)
     return left
 
 
@@ -227,12 +234,19 @@ def _independent(launch: Launch, recordings: Mapping[int, Recording], plan: Step
     first = recordings[0]
     if plan.statistics or max(first.rows.values(), default=0) == 1 or first.world * plan.turns == 1:
         return
-    if first.real or plan.layers is not None or plan.experts or plan.stages:  # without the others, what layers compute is no number
-        found = forked(launch, others_of(replace(first, real=True)))
-    else:
-        same = {rank: replace(recording, constants=first.constants) for rank, recording in recordings.items()}
-        found = {rank: faked(launch, rank, others_of(recording)) for rank, recording in same.items()}
-    refuse_lines(first.script, first.source, list(dict.fromkeys(one for wrong in found.values() for one in wrong))[:8])
+    wrong = list[tuple[str, int]]()
+    for way in range(2):
+        if first.real or plan.layers is not None or plan.experts or plan.stages:  # without the others, what layers compute is no number
+            found = forked(launch, others_of(replace(first, real=True), way))
+        else:
+            same = {rank: replace(recording, constants=first.constants) for rank, recording in recordings.items()}
+            found = {rank: faked(launch, rank, others_of(recording, way)) for rank, recording in same.items()}
+        wrong = list(dict.fromkeys(one for own in found.values() for one in own))
+        if {text for text, _ in wrong} != {UNCHANGED}:
+            break
+    unseen = not first.real and all(text.startswith(UNSEEN) for text, _ in wrong)
+    help = "the fake backend hands out data that nobody sent: `--backend gloo` runs real processes" if unseen else BY_HAND
+    refuse_lines(first.script, first.source, wrong[:8], help=help)
 
 
 def _shape(recording: Recording, lines: Sequence[tuple[int, ...]] = ()) -> Grid:

@@ -10,6 +10,9 @@ from placeproof.measure.record.nodes import Nodes
 
 #: Where something is computed: the line of the script, the operation, and the phase.
 Where: TypeAlias = tuple[int, str, str]
+#: What is wrong with a loss of which replacing samples shows nothing.
+UNSEEN = "whether this loss is a sum over samples cannot be seen"
+UNCHANGED = f"{UNSEEN}: it does not change with the samples that the script makes or reads"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +163,8 @@ class Recording:
     ``exchanges``: ranks exchange something that is no parameter and no gradient before the last backward pass. ``scales``: those of a
     GradScaler; ``constants``: which of the numbers around a loss are taken for constants. ``calls`` of modules, ``stretches``: how each
     backward pass begins and ends; ``sent``: digests of what was sent, and to which rank of the world. ``line``: the ranks of which each
-    computes a part of one pass, from the first stage to the last; ``made``: digests of what was made outside of modules.
+    computes a part of one pass, from the first stage to the last; ``made``: digests of what was made outside of modules. ``buffers``:
+    digests of those of the model before the step, but for running statistics, and ``buffers_left`` of all after it.
     ``graphs``: how often a loss is made by which
     operations, for each backward pass. ``numbers``: which numbers and words these operations, backward passes and updates by hand are
     given; ``beside``: the shapes and digests of tensors, but for parameters, gradients, samples, and what is made of these.
@@ -200,6 +204,8 @@ class Recording:
     sent: set[tuple[str, int]] = field(default_factory=set)
     line: tuple[int, ...] = ()
     made: dict[Maker, list[str]] = field(default_factory=dict)
+    buffers: dict[str, str] = field(default_factory=dict)
+    buffers_left: dict[str, str] = field(default_factory=dict)
 
     @property
     def samples(self) -> tuple[tuple[str, ...], ...]:

@@ -23,12 +23,18 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves
 
 from placeproof.measure.record.loss import gradients_of, read_loss
-from placeproof.measure.record.recording import Recording, Turn
+from placeproof.measure.record.recording import UNCHANGED, UNSEEN, Recording, Turn
 from placeproof.measure.record.shadow import local
 
 #: Operations that make what is no sample: the same whatever the data are; and those that draw numbers in place.
 _CONSTANT = ("arange", "empty", "eye", "fill_", "full", "linspace", "new_", "ones", "randperm", "scalar_tensor", "zero")
 _DRAWN = ("bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_", "uniform_")
+
+
+def ways(rank: int, world: int) -> tuple[tuple[int, int], ...]:
+    """Which samples are replaced: from which one on every how many. A loss that does not change with those of the first way may change with
+    those of the second, of a rank that takes one of ``world`` samples."""
+    return (0, 1), (rank, world)
 
 
 class Enough(BaseException):
@@ -57,12 +63,12 @@ class Kind:
 class Replacing(TorchDispatchMode):
     """Replaces samples when they are made. ``rows``: of a micro-batch; ``most``: how many of these a tensor may hold; ``halves``: which
     samples are replaced, those of half 0 or 1 of a micro-batch, both or none; ``known``: of a run with none, whose makers of the model
-    and of single samples are left alone."""
+    and of single samples are left alone; ``way``: of :func:`ways`."""
 
-    def __init__(self, rows: Iterable[int], most: int, halves: frozenset[int], known: Replaced) -> None:
+    def __init__(self, rows: Iterable[int], most: int, halves: frozenset[int], known: Replaced, way: tuple[int, int]) -> None:
         super().__init__()
         self.rows, self.most, self.halves, self.model, self.known = sorted(rows), most, halves, known.model, known.single
-        self.single = known.single
+        self.single, self.way = known.single, way
         self.kinds: dict[int, tuple[StorageWeakRef, Kind]] = {}
         self.parts: dict[int, set[int]] = {}
         self.count, self.off, self.asked = 0, False, set[int]()
@@ -150,12 +156,16 @@ class Replacing(TorchDispatchMode):
 
     def _replace(self, tensor: Tensor, rows: int) -> None:
         """Give samples another content, the same however often it is done: that of a sample that is never replaced, or zeros or ones."""
-        stay = 2 if rows > 3 else rows - 2  # of two samples, both have to be replaced by something else
+        first, every = self.way
+        own = range(first, rows, every)
+        stay = 2 if len(own) > 3 else len(own) - 2  # of two samples, both have to be replaced by something else
+        kept = own[len(own) - stay :] if every == 1 else [i for i in range(rows) if i not in own]
+        replaced = own[: len(own) - stay] if every == 1 else own
         flags = tensor.dtype == torch.bool or (not tensor.is_floating_point() and bool(((tensor == 0) | (tensor == 1)).all()))
         for start in range(0, tensor.shape[0], rows):
-            for i in range(rows - stay):
-                if i % 2 in self.halves:
-                    tensor[start + i] = tensor[start + rows - 1 - i % stay] if stay else int(flags)
+            for number, i in enumerate(replaced):
+                if number % 2 in self.halves:
+                    tensor[start + i] = tensor[start + kept[-1 - number % len(kept)]] if kept else int(flags)
 
     def given(self, values: Any) -> None:
         """A module that no other one runs is given what was put together of single samples, in place."""
@@ -244,13 +254,13 @@ def dependent(runs: Sequence[Replaced], recorded: Recording) -> list[tuple[str, 
 
 def _wrong(losses: Sequence[Turn]) -> str:
     if any(t.text for t in losses) or not all(isfinite(t.value) for t in losses):
-        return "whether this loss is a sum over samples cannot be seen: with other samples it is no number, or another loss"
+        return f"{UNSEEN}: with other samples it is no number, or another loss"
     if losses[0].beside and len({(t.scale, t.counts) for t in losses}) > 1:
-        return "whether this loss is a sum over samples cannot be seen: with other samples its parts have other weights"
+        return f"{UNSEEN}: with other samples its parts have other weights"
     none, one, other, both = (t.value if t.beside else float(t.value / float(t.factor)) * (1 if t.summed else t.count) for t in losses)
     size = sum(map(abs, (none, one, other, both)))
     if none in (one, other):
-        return "whether this loss is a sum over samples cannot be seen: it does not change with the samples that the script makes or reads"
+        return UNCHANGED
     if abs(one + other - none - both) > size * losses[0].rounding:
         return "the losses of samples depend on one another: the mean over ranks and micro-batches is not what all samples come to together"
     return ""

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
+from inspect import signature
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import torch.distributed.tensor.parallel
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp._fully_shard import _fsdp_collectives as fsdp_collectives
 from torch.nn.modules import module as modules
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optimizers
@@ -29,6 +31,7 @@ from torch.utils._pytree import tree_leaves
 
 from placeproof.measure.processes import launched
 from placeproof.measure.record.arithmetic import number
+from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.derivative import Ran, disagrees, moving
 from placeproof.measure.record.follow import Called, Dispatched, Follower, OverError, line_of
 from placeproof.measure.record.functions import Checked, checking
@@ -36,7 +39,7 @@ from placeproof.measure.record.launch import Launch
 from placeproof.measure.record.loss import gradients_of, read_loss, unread
 from placeproof.measure.record.nodes import Nodes
 from placeproof.measure.record.recording import Recording
-from placeproof.measure.record.samples import Enough, Replaced, Replacing, dependent, watched
+from placeproof.measure.record.samples import Enough, Replaced, Replacing, dependent, watched, ways
 from placeproof.measure.record.trail import Trail
 from placeproof.measure.training.session import undisturbed
 
@@ -62,14 +65,16 @@ def among_others(launch: Launch, rank: int, trail: Path) -> Recording:
         return _followed(launch, rank, trail, fake=False)
 
 
-def with_others(launch: Launch, rank: int, recorded: Recording) -> list[tuple[str, int]]:
+def with_others(launch: Launch, rank: int, recorded: Recording, way: int) -> list[tuple[str, int]]:
     """What is wrong with losses of a recorded step as sums over samples, with the lines of the script: seen by running it again with none,
-    each half and both halves of a micro-batch's samples replaced. Other ranks do the same if they ran when it was recorded."""
-    first = _replaced(launch, rank, recorded, frozenset(), Replaced())
+    each half and both halves of a micro-batch's samples replaced. Other ranks do the same if they ran when it was recorded. ``way``: the
+    number of one of the :func:`~placeproof.measure.record.samples.ways`."""
+    chosen = ways(rank, recorded.world)[way]
+    first = _replaced(launch, rank, recorded, frozenset(), Replaced(), chosen)
     if first.single:
-        first = _replaced(launch, rank, recorded, frozenset(), Replaced(single=first.single))
+        first = _replaced(launch, rank, recorded, frozenset(), Replaced(single=first.single), chosen)
     halves = (frozenset((0,)), frozenset((1,)), frozenset((0, 1)))
-    runs = [first, *(_replaced(launch, rank, recorded, half, first) for half in halves)]
+    runs = [first, *(_replaced(launch, rank, recorded, half, first, chosen) for half in halves)]
     return dependent(runs, recorded)
 
 
@@ -93,9 +98,9 @@ def as_derivative(launch: Launch, rank: int, recorded: Recording) -> list[tuple[
     return [(text, recorded.turns[-1].line)] if text else []
 
 
-def _replaced(launch: Launch, rank: int, recorded: Recording, halves: frozenset[int], known: Replaced) -> Replaced:
+def _replaced(launch: Launch, rank: int, recorded: Recording, halves: frozenset[int], known: Replaced, way: tuple[int, int]) -> Replaced:
     found = Replaced()
-    mode = Replacing({n for n in recorded.rows.values() if n > 1}, recorded.world * len(recorded.turns), halves, known)
+    mode = Replacing({n for n in recorded.rows.values() if n > 1}, recorded.world * len(recorded.turns), halves, known, way)
     _again(launch, rank, recorded, watched(mode, found, len(recorded.turns), piped=bool(recorded.line)))
     return found
 
@@ -125,7 +130,8 @@ def _followed(launch: Launch, rank: int, trail: Path, *, fake: bool) -> Recordin
     torch.manual_seed(_SEED)
     with ExitStack() as stack:
         stack.enter_context(torch.compiler.set_stance("force_eager"))
-        for change in (_groups(recording), _parallel(fake=fake), *(watch(follower) for watch in (_hooks, _given, _applied, _backward))):
+        watching = (_hooks, _given, _applied, _backward, _communication)
+        for change in (_groups(recording), _parallel(fake=fake), *(watch(follower) for watch in watching)):
             stack.enter_context(change)
         stack.enter_context(Called(follower))
         stack.enter_context(Dispatched(follower))
@@ -205,7 +211,7 @@ def _hooks(follower: Follower) -> Iterator[None]:
         if isinstance(module, FullyShardedDataParallel):
             follower.watching = False  # it lets go of memory, and takes it again, without an operation
         if not follower.begun:
-            follower.begin()
+            follower.begin(module)
             for name, parameter in module.named_parameters():
                 follower.rename(parameter, name.removeprefix("module."))
 
@@ -300,15 +306,74 @@ def _backward(follower: Follower) -> Iterator[None]:
 
 @contextmanager
 def _parallel(*, fake: bool) -> Iterator[None]:
-    """DistributedDataParallel's reducer cannot wait for the fake backend: a hook does what it does by itself, unless there is one."""
-    forward = DistributedDataParallel.forward
+    """What PyTorch's wrappers do is done in ways that can be followed.
+
+    DistributedDataParallel's reducer cannot wait for the fake backend: a hook does what it does by itself, unless there is one. What a
+    hook does when an all-reduce has ended is done here, and not by a thread of the backend. What FSDP2 lets NCCL multiply before it adds
+    up, it divides by itself.
+    """
+    forward, all_reduce, factors = DistributedDataParallel.forward, dist.all_reduce, fsdp_collectives._get_gradient_divide_factors
 
     def hooked(self: DistributedDataParallel, *args: Any, **kwargs: Any) -> Any:
         if fake and not self._comm_hooks:
             self.register_comm_hook(self.process_group, _reducer())
         return forward(self, *args, **kwargs)
 
-    with mock.patch.object(DistributedDataParallel, "forward", hooked):
+    def awaited(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+        work = all_reduce(tensor, *args, **kwargs)
+        return work if work is None else _Awaited(work, tensor)
+
+    def divided(*args: Any, **kwargs: Any) -> Any:
+        found = factors(*args, **kwargs)
+        if all(op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG) for op in found[2:]):
+            return found
+        given = signature(factors).bind(*args, **kwargs).arguments
+        return factors(**{**given, "force_sum_reduction_for_comms": True})
+
+    with (
+        mock.patch.object(DistributedDataParallel, "forward", hooked),
+        mock.patch.object(dist, "all_reduce", awaited),
+        mock.patch.object(dist.distributed_c10d, "all_reduce", awaited),
+        mock.patch.object(fsdp_collectives, "_get_gradient_divide_factors", divided),
+    ):
+        yield
+
+
+class _Awaited:
+    """An all-reduce that goes on. Its future is there when it has ended, with the tensor, as that of NCCL is."""
+
+    def __init__(self, work: Any, tensor: Tensor) -> None:
+        self._work, self._tensor = work, tensor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._work, name)
+
+    def get_future(self) -> Any:
+        """The future of a list of one tensor."""
+        self._work.wait()
+        done: Any = torch.futures.Future()
+        done.set_result([self._tensor])
+        return done
+
+
+#: Modules of hooks that send something else than gradients, or will after some steps.
+_APPROXIMATE = ("powerSGD_hook", "quantization_hooks", "post_localSGD_hook")
+
+
+@contextmanager
+def _communication(follower: Follower) -> Iterator[None]:
+    """Hooks of DistributedDataParallel that approximate gradients are refused."""
+    register = DistributedDataParallel.register_comm_hook
+
+    def registered(self: DistributedDataParallel, state: object, hook: Callable[..., Any]) -> None:
+        inside = [hook, *(cell.cell_contents for cell in getattr(hook, "__closure__", None) or ())]
+        names = {str(getattr(h, "__module__", "")).rpartition(".")[2]: getattr(h, "__name__", "") for h in inside}
+        text = "`{}` trains what no one device trains: it sends approximations of gradients, or will after some steps"
+        if name := next((names[m] for m in _APPROXIMATE if m in names), ""):
+            refuse_lines(follower.recording.script, follower.recording.source, [(text.format(name), follower.line())])
+        register(self, state, hook)
+
+    with mock.patch.object(DistributedDataParallel, "register_comm_hook", registered):
         yield
 
 

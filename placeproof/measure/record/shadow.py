@@ -80,7 +80,10 @@ class Shadows:
         if copied is None:
             self.write(kwargs.get("out", out), self._number_by_number(name, args))
             return
-        read = [(into, NOTHING if source is None else self._spread(source, into)) for into, source in copied]
+        read = [
+            (into, self._spread(source, into) if isinstance(source, Tensor) else NOTHING if source is None else ZERO)
+            for into, source in copied
+        ]
         for into, terms in read:
             self.write(into, terms)
 

@@ -317,6 +317,10 @@ class _Writer:
         clips = [p for p in plan.parts if p.chain.clip]
         if clips:
             self._clip([(p, p.chain.clip) for p in clips if p.chain.clip is not None])
+        by_element = [e.line for part in plan.parts for e in part.chain.by_element]
+        if by_element:
+            self.add("# What is done to finished gradients element by element is taken for a part of the update.")
+            self.note(*by_element)
         self.add(f"parameters, optimizer = update(parameters, optimizer, {self.g})")
         mixed = plan.unequal and not plan.sent
         for part in plan.parts:
