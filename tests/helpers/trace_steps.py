@@ -60,6 +60,7 @@ STEPS = {
         """
         from torch.distributed.fsdp import FullyShardedDataParallel
         model()
+        torch.manual_seed(0)
         net = FullyShardedDataParallel(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4)), device_id=torch.device("cpu"))
         assert sum(p.numel() for p in net.parameters()) * 2 > 25
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -117,9 +118,9 @@ STEPS = {
     ),
     "a hook that sends halves, and divides twice": (
         """
-        from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+        from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
         net, (x, y) = DDP(model()), data()
-        net.register_comm_hook(None, bf16_compress_hook)
+        net.register_comm_hook(None, fp16_compress_hook)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         (mse(net(x), y) / dist.get_world_size()).backward()
         optimizer.step()
