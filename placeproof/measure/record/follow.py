@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -24,6 +23,7 @@ from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.computed import Computed, Memory
 from placeproof.measure.record.digests import by_row, bytes_of, digest
 from placeproof.measure.record.exchange import Exchanged, carry, read_exchange
+from placeproof.measure.record.frames import CLIPPING, DISTRIBUTED, TORCH, WRAPPERS, begun_by, line_of, within
 from placeproof.measure.record.moves import MOVES
 from placeproof.measure.record.nodes import COLLECTIVES, NOTHING, ZERO, Node
 from placeproof.measure.record.recording import Piece, Recording, Seen, State, Where
@@ -40,20 +40,8 @@ _OF_SEVERAL = frozenset(
     ("_foreach_norm", "amax", "amin", "dot", "linalg_vector_norm", "max", "mean", "min", "mm", "norm", "std", "sum", "var", "vdot")
 )
 
-#: Where an operation is seen, where PyTorch is, and where methods of tensors are.
-_HERE, _TORCH, _DISTRIBUTED = (str(Path(file).parent) for file in (__file__, torch.__file__, dist.__file__))
-#: Where PyTorch exchanges what no loss hangs on; frameworks have files of the same names.
-_WRAPPERS = (str(Path(_TORCH, "nn", "parallel", "distributed.py")), str(Path(_TORCH, "distributed", "utils.py")))
-_METHODS = tuple(
-    str(Path("torch", *name.split("/"))) for name in ("_compile.py", "_dynamo/eval_frame.py", "_tensor.py", "functional.py", "overrides.py")
-)
 #: What leaves a tensor's numbers where they are.
 _SAME = frozenset(("detach", "_unsafe_view", "_reshape_alias", "resize", "resize_", "_local_scalar_dense"))
-#: Where PyTorch clips by a norm.
-_CLIPPING = (
-    str(Path(_TORCH, "nn", "utils", "clip_grad.py")),
-    str(Path(_TORCH, "distributed", "fsdp", "fully_sharded_data_parallel.py")),
-)
 
 
 class OverError(BaseException):
@@ -67,7 +55,7 @@ class Follower:
         self.recording, self.nodes = recording, recording.nodes
         self.shadows = Shadows(self.nodes)
         self.script, self.step, self.trail = str(script), step, trail
-        self.arithmetic = Arithmetic(self.nodes, self.shadows, self._by_hand, lambda: _within(_CLIPPING))
+        self.arithmetic = Arithmetic(self.nodes, self.shadows, self._by_hand, lambda: within(CLIPPING))
         self.stretches = Stretches(recording)
         self.phase, self.optimizing, self.done, self.frozen = "setup", 0, 0, False
         self.watching = dist.get_backend() == "fake"  # where others send, they write a tensor at any time
@@ -407,7 +395,7 @@ class Follower:
         if func.namespace in NAMESPACES or name in _STATISTICS or self.optimizing or self.phase == "setup":
             return None
         tensors = _flat(args)
-        if self.phase != "backward" and _begun_by(_DISTRIBUTED):
+        if self.phase != "backward" and begun_by(DISTRIBUTED):
             return None
         run = self.phase == "forward" and len(self.recording.turns) in self.recording.rows  # what is made of samples before, is data
         counts = run or self.phase == "backward" or any(t.requires_grad or self.shadows.known(t) for t in tensors)
@@ -444,7 +432,7 @@ class Follower:
             return
         self.arithmetic.line, self.arithmetic.counts = self.line(), {self.recording.world, len(self.recording.turns)}
         if self.arithmetic.follow(name, args, kwargs, out):
-            self.recording.own |= name.strip("_").removeprefix("foreach_") in ("mul", "div") and not _begun_by(_TORCH)
+            self.recording.own |= name.strip("_").removeprefix("foreach_") in ("mul", "div") and not begun_by(TORCH)
             return
         written = _written(func, args)
         own = tuple(n for t in _flat(args) for n in self.shadows.terms(t) if n > ZERO and not self.nodes.is_parameter(n))
@@ -495,7 +483,7 @@ class Follower:
         if setup and done.kind in ("broadcast", "scatter"):
             for index in states:
                 self.recording.states[index].synced.append(done.ranks)
-        if not terms and self.phase not in ("backward", "after") and not _within(_WRAPPERS):
+        if not terms and self.phase not in ("backward", "after") and not within(WRAPPERS):
             self.recording.exchanges = True
         self.recording.events.append(
             Seen(
@@ -587,37 +575,9 @@ def _flat(values: Sequence[Any]) -> list[Tensor]:
     return tensors
 
 
-def line_of(script: str) -> int:
-    """The line of a script that is being run; 0 for none."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_filename == script:
-            return frame.f_lineno
-        frame = frame.f_back  # type: ignore[assignment]
-    return 0
-
-
 def _apart(a: Tensor, b: Tensor) -> float:
     """How far elements of two tensors are apart, at most."""
     return float((a.double() - b.double()).abs().max()) if a.numel() else 0.0
-
-
-def _within(files: tuple[str, ...]) -> bool:
-    """Whether one of these files is running, such as PyTorch's own wrapper, which compares shapes of parameters when it is made."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_filename.endswith(files):
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
-
-
-def _begun_by(folder: str) -> bool:
-    """Whether what is being done was begun by a module in this folder, such as a wrapper of PyTorch's."""
-    frame = sys._getframe(1)
-    while frame is not None and (frame.f_code.co_filename.startswith(_HERE) or frame.f_code.co_filename.endswith(_METHODS)):
-        frame = frame.f_back  # type: ignore[assignment]
-    return frame is not None and frame.f_code.co_filename.startswith(folder)
 
 
 def _place(tensor: Tensor) -> tuple[int, int, int]:
