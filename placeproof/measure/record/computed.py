@@ -74,7 +74,14 @@ class Computed:
     def _beside(self, read: Sequence[Tensor]) -> Iterable[tuple[str, str]]:
         """Tensors that are neither a result of differentiation nor of samples."""
         for tensor in read:
-            if tensor.requires_grad or not tensor.numel() or tensor.layout != torch.strided or tensor.is_meta or self._of_samples(tensor):
+            if (
+                type(tensor) is not Tensor
+                or tensor.requires_grad
+                or not tensor.numel()
+                or tensor.layout != torch.strided
+                or tensor.is_meta
+                or self._of_samples(tensor)
+            ):
                 continue
             yield str(tuple(tensor.shape)), self._digest(tensor)
 

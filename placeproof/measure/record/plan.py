@@ -119,7 +119,6 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     if plan.layers and plan.layers.forward and plan.layers.backward:
         _copies(recordings, split, grid)
     settings_alike(first, recordings)
-    _computed(plan, recordings)
     for other in recordings.values():
         _alike(first, other, grid)
         _once(other)
@@ -131,6 +130,7 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     _samples(plan, recordings)
     _buffers(plan, recordings)
     _complete(plan, first)
+    _computed(plan, recordings)
     return plan
 
 
