@@ -41,7 +41,7 @@ class Origins:
     def made(self, read: Iterable[Tensor], written: Iterable[Tensor]) -> None:
         """An operation has made tensors of others."""
         of = frozenset[int]().union(*map(self, read))
-        for tensor in written:
+        for tensor in (t for t in written if t.layout == torch.strided):
             before = self._of.get(_storage(tensor))
             known = before[1] if before is not None and not before[0].expired() else frozenset[int]()
             self._of[_storage(tensor)] = StorageWeakRef(tensor.untyped_storage()), of | known
@@ -112,7 +112,8 @@ class Computed:
 
 
 def _storage(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
+    """What tells where a tensor's numbers lie, 0 for one that has none side by side."""
+    return int(tensor.untyped_storage()._cdata) if tensor.layout == torch.strided else 0
 
 
 def _numbers(arguments: Any, whole: bool) -> Iterable[float | str]:

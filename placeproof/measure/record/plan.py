@@ -161,7 +161,9 @@ def parted(recordings: Mapping[int, Recording], split: Mapping[int, Axes], grid:
         gathers = [e for e in first.events if e.kind == "all_gather" and i in e.states and not e.updated]
         apart = {*split.get(i, ()), *(axis for e in gathers for axis in grid.axes(e.group))}
         if apart <= grid.sizes.keys():
-            own = [(tuple(grid.place(rank, a) for a in sorted(apart)), r.states[i].left) for rank, r in recordings.items()]
+            own = [
+                (tuple(grid.place(rank, a) for a in sorted(apart)), r.states[i].left) for rank, r in recordings.items() if r.states[i].left
+            ]
             lost += [first.states[i].name] if len({*own}) > len({place for place, _ in own}) else []
     return lost
 
