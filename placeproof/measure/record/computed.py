@@ -13,12 +13,13 @@ from math import prod
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _disable_current_modes
 
 from placeproof.measure.record.loss import rational
 from placeproof.measure.record.recording import Recording, Where
+from placeproof.measure.record.shadow import local
 
 #: Operations of which a whole number is a number like any other, and neither a size nor a place.
 _NUMBERS = frozenset(("add", "clamp", "clamp_max", "clamp_min", "div", "ge", "gt", "le", "lt", "mul", "pow", "rsub", "sub"))
@@ -48,12 +49,18 @@ class Origins:
 
 
 class Computed:
-    """Writes down in a recording what a rank computes with. ``sizes``: first dimensions of tensors that have a part of each sample."""
+    """Writes down in a recording what a rank computes with. ``sizes``: first dimensions of tensors that have a part of each sample;
+    ``buffers``: storages of a model's, which are compared by themselves."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording, self.origins = recording, Origins()
         self.sizes: set[int] = set()
+        self.buffers: set[int] = set()
         self._digests: dict[tuple[Any, ...], tuple[StorageWeakRef, str]] = {}
+
+    def runs(self, model: nn.Module) -> None:
+        """A model is run for the first time."""
+        self.buffers = {_storage(local(buffer)) for buffer in model.buffers()}
 
     def given(self, values: Iterable[Tensor]) -> None:
         """Samples that a model is given."""
@@ -76,6 +83,7 @@ class Computed:
         for tensor in read:
             if (
                 type(tensor) is not Tensor
+                or _storage(tensor) in self.buffers
                 or tensor.requires_grad
                 or not tensor.numel()
                 or tensor.layout != torch.strided

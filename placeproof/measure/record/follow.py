@@ -167,6 +167,7 @@ class Follower:
     def begin(self, model: nn.Module) -> None:
         """The model is run for the first time: what was read of parameters before, and exchanged, built it."""
         self.begun, self.model = True, model
+        self.computed.runs(model)
         self.recording.buffers = self._buffers(read=True)
         self.recording.events[:] = [replace(e, phase="setup") for e in self.recording.events if e.kind != "use"]
         for state in self.recording.states:
