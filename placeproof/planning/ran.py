@@ -10,7 +10,6 @@ from itertools import product
 
 from placeproof.core.strategy import Strategy
 from placeproof.planning.exact import Placed, Plan
-from placeproof.planning.reasons import terms
 from placeproof.planning.space import AXES, Flow, Option, Space, strategy_text
 from placeproof.planning.structures import Derived
 from placeproof.planning.task import Task
@@ -49,7 +48,7 @@ class Ran:
         """What ours takes beyond theirs, term by term, as shares of theirs; empty where there is none."""
         if self.ours is None:
             return {}
-        own, others = terms(self.ours), terms(self.theirs)
+        own, others = self.ours.step.terms, self.theirs.step.terms
         return {name: (own[name] - others[name]) / self.theirs.seconds for name in own}
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from itertools import product
 from math import prod
 
@@ -147,19 +146,3 @@ def _orders(space: Space, degrees: Mapping[str, int]) -> tuple[tuple[str, ...] |
     every = (tuple(axis for axis in ORDERS[order] if axis in degrees) for order in space.orders)
     usual = tuple(axis for axis in AXES if axis in degrees)
     return tuple(dict.fromkeys(None if own == usual else own for own in every))
-
-
-def terms(plan: Placed) -> dict[str, Fraction]:
-    """What a step's time is made of, in seconds, as its slowest stage has it."""
-    step = plan.step
-    stage, count = step.stages[step.slowest], step.price.amount(step.d.batches)
-    busy = count * sum(map(Fraction, stage.passes))
-    computing = count * (Fraction(stage.forward) + Fraction(stage.inputs) + Fraction(stage.weights))
-    tail = max(step.stages, key=lambda s: Fraction(s.tail))
-    return {
-        "computing": computing,
-        "exchanges in passes": busy - computing,
-        "bubble": step.passes - busy,
-        "exchanges once a step": Fraction(tail.exposed[2]),
-        "update": Fraction(tail.update),
-    }

@@ -5,7 +5,7 @@ A *document* is one result, made once. It has
 - ``data``: its values by name, as its JSON Schema has them: mappings and sequences with text, numbers, formulas (SymPy expressions, which
   JSON has as text) and :class:`Figure` at their ends. A figure is named and fetched there;
 - ``sections``: what people read of it, a view of the same values: a title and parts, each of them :class:`Lines`, :class:`Notes`,
-  :class:`Table`, :class:`Reasons` or :class:`Code`;
+  :class:`Table`, :class:`Reasons` or :class:`Code`, on a level of :data:`Detail`;
 - ``forms``: its closed forms, by their key in data and by their name in words: what is LaTeX and what is Python.
 
 Each is made when it is asked for: who prints text pays for no JSON. A result that has several parts, such as a model's costs and the time
@@ -16,10 +16,10 @@ Builders decide nothing about layout and renderers nothing about content. A buil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 if TYPE_CHECKING:
     import sympy
@@ -80,12 +80,19 @@ class Code:
 SectionPart: TypeAlias = Lines | Notes | Table | Reasons | Code
 
 
+#: How much of a result is shown: its answer, of which the title alone is brief; tables of numbers; closed forms; and all that stands behind
+#: them. Each has what those before it have.
+Detail: TypeAlias = Literal["answer", "usual", "formulas", "full"]
+DETAILS: tuple[Detail, ...] = get_args(Detail)
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A title, which may be empty, and what stands below it."""
+    """A title, which may be empty, and what stands below it. ``detail``: from which level on it is shown; ``answer`` comes first."""
 
     title: str
     parts: tuple[SectionPart, ...] = ()
+    detail: Detail = "usual"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +119,9 @@ class Document:
     measure: str = "bytes per device"
 
 
-def section(title: str, *parts: SectionPart) -> Section:
+def section(title: str, *parts: SectionPart, detail: Detail = "usual") -> Section:
     """A section of these parts."""
-    return Section(title, parts)
+    return Section(title, parts, detail)
 
 
 def listing(name: str, text: str) -> Document:
@@ -135,9 +142,9 @@ def joined(parts: Mapping[str, Document], before: Document | None = None, field:
             values |= {name: document.data()} if name else document.data()
         return values
 
-    def sections() -> Iterator[Section]:
-        for document in [*([before] if before else []), *documents]:
-            yield from document.sections()
+    def sections() -> list[Section]:
+        every = [one for document in [*([before] if before else []), *documents] for one in document.sections()]
+        return sorted(every, key=lambda one: one.detail != "answer")
 
     def forms() -> list[Form]:
         return [form for document in documents for form in document.forms()]

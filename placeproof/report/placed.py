@@ -8,7 +8,6 @@ from typing import Any
 
 from placeproof.cost.model.process import process_memory
 from placeproof.planning.exact import Placed, Plan
-from placeproof.planning.reasons import terms
 from placeproof.planning.space import AXES
 from placeproof.planning.task import Task
 
@@ -44,7 +43,7 @@ def fits(plan: Placed) -> bool | None:
 
 def shares(plan: Placed) -> dict[str, Fraction]:
     """What a step's time is, as shares."""
-    return {name: n / plan.seconds for name, n in terms(plan).items()}
+    return {name: n / plan.seconds for name, n in plan.step.terms.items()}
 
 
 def layers_of(plan: Placed) -> tuple[int, ...]:

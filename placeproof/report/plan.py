@@ -13,7 +13,7 @@ from placeproof.planning.bounding import NEAREST
 from placeproof.planning.exact import Placed, Plan
 from placeproof.planning.frontier import Frontier
 from placeproof.planning.objective import OBJECTIVES, Objective
-from placeproof.planning.reasons import Beside, Reason, terms
+from placeproof.planning.reasons import Beside, Reason
 from placeproof.planning.search import Outcome
 from placeproof.planning.space import AXES, SHARING, Space
 from placeproof.planning.task import Task
@@ -138,7 +138,7 @@ def _beside(found: Found, one: Beside) -> Section:
         told.append(f"{percent(more)} longer than the best plan; the differences, term by term:")
     else:
         told.append(f"{percent(-more)} shorter than the best plan that fits; the differences, term by term:")
-    own, others = terms(plan), terms(best)
+    own, others = plan.step.terms, best.step.terms
     rows = [
         (name, *(f"{float(n):.4g}" for n in (own[name], others[name], own[name] - others[name])))
         for name in own

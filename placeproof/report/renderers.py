@@ -10,7 +10,20 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from placeproof.report.document import Cell, Code, Document, Figure, Lines, Notes, Reasons, Section, SectionPart, Table
+from placeproof.report.document import (
+    DETAILS,
+    Cell,
+    Code,
+    Detail,
+    Document,
+    Figure,
+    Lines,
+    Notes,
+    Reasons,
+    Section,
+    SectionPart,
+    Table,
+)
 from placeproof.report.units import bytes_text, plain
 
 if TYPE_CHECKING:
@@ -20,9 +33,24 @@ if TYPE_CHECKING:
 # Text.
 
 
-def text(document: Document) -> str:
-    """For a terminal: sections with a blank line between them, tables in columns as wide as their widest cell."""
-    return "\n\n".join("\n".join(_section(one)) for one in document.sections()) + "\n"
+def text(document: Document, detail: Detail = "full") -> str:
+    """Sections with a blank line between them, tables in columns as wide as their widest cell; of an answer alone, its title."""
+    if detail == "answer":
+        return next(one.title for one in document.sections() if one.title) + "\n"
+    shown, missing = shown_of(document, detail)
+    more = [f"more: {', '.join(missing)}"] if missing else []
+    return "\n\n".join([*("\n".join(_section(one)) for one in shown), *more]) + "\n"
+
+
+#: The options that show what a level adds -> what that is.
+MORE = {"formulas": "`--formulas` for closed forms", "full": "`--full` for what stands behind them"}
+
+
+def shown_of(document: Document, detail: Detail) -> tuple[list[Section], list[str]]:
+    """The sections on a level, and how to see those that are not."""
+    every, level = list(document.sections()), DETAILS.index(detail)
+    missing = {one.detail for one in every if DETAILS.index(one.detail) > level}
+    return [one for one in every if DETAILS.index(one.detail) <= level], [text for name, text in MORE.items() if name in missing]
 
 
 def _section(section: Section) -> Iterator[str]:

@@ -15,7 +15,7 @@ from placeproof.core.diagnostics import InputError
 from placeproof.core.symbols import symbol
 from placeproof.cost.model import derive_model
 from placeproof.cost.model.derivation import ModelDerivation
-from placeproof.cost.model.time import _by_stage
+from placeproof.cost.model.passes import by_stage
 from placeproof.models import load
 from placeproof.programs import read, render
 from placeproof.semantics.judge.verdict import judge
@@ -310,7 +310,7 @@ def test_passes_of_chunks_are_those_of_the_devices(name: str, v: int | None) -> 
     devices = [(Fraction(3 + d % 2), Fraction(5), Fraction(2)) for d in range(4)]
     if found.strategy.schedule.in_flight == "dualpipe":  # its two ends have the same stages
         devices = [devices[min(d, 3 - d)] for d in range(4)]
-    table = schedules.simulate(schedules.load(name), p=4, m=8, v=v, times=_by_stage(found, devices, {}))
+    table = schedules.simulate(schedules.load(name), p=4, m=8, v=v, times=by_stage(found, devices, {}))
     assert [table.busy(d) for d in range(4)] == [8 * sum(times) for times in devices]
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from placeproof.clusters import Cluster
@@ -34,14 +34,14 @@ from placeproof.cost.model.derivation import (
     run_costs,
     stage_kernels,
 )
+from placeproof.cost.model.passes import schedule_seconds, share_of_device
 from placeproof.cost.model.prices import Exact, Known, Symbols, layout, seconds_of_kernels
 from placeproof.cost.model.rates import rates_on
 from placeproof.cost.model.running import owned
 from placeproof.cost.model.traffic import Transfer
 from placeproof.cost.values import how_to_set
-from placeproof.schedules import Schedule, Times, Timetable, formula, is_own, simulate
 from placeproof.schedules import form as closed_form
-from placeproof.schedules import step as makespan
+from placeproof.schedules import formula
 
 if TYPE_CHECKING:
     import sympy
@@ -296,7 +296,7 @@ class ModelTime:
         """The longest T_F, T_B, T_W, T_send, and what comes once a step (``tail``), over the stages; where devices have several, as if each
         of these were the slowest."""
         price, runs = Symbols(d=self.d, order=()), self._each[1].values()
-        share = _chunk(self.d)
+        share = share_of_device(self.d)
         passes = [tuple(t / share for t in run.passes) for run in runs] if runs else [s.passes for s in self.stages]
         times = {name: price.most(*dict.fromkeys(row)) for name, row in zip(("T_F", "T_B", "T_W"), zip(*passes, strict=True), strict=True)}
         return times | {"T_send": price.most(*(s.send for s in self.stages)), "tail": price.most(*(s.tail for s in self.stages))}
@@ -315,7 +315,7 @@ class ModelTime:
         busy, idle = (formula(self.d.order, what) for what in ("busy", "idle"))
         if busy is None or idle is None:
             return None
-        share, passes = sympy.sympify(_chunk(self.d)), sympy.symbols("T_F T_B T_W")
+        share, passes = sympy.sympify(share_of_device(self.d)), sympy.symbols("T_F T_B T_W")
         each = {name: name * share for name in passes} | {sympy.Symbol("T_FB"): sympy.Add(*passes) * share}
         return (busy + idle).xreplace({sympy.Symbol("v"): sympy.Integer(self.d.chunks), **each})
 
@@ -387,6 +387,21 @@ class StepTime:
         """Of the schedule's time, the share in which the slowest stage does nothing of its own."""
         count = self.price.amount(self.d.batches)
         return 1 - count * sum(self.stages[self.slowest].passes) / self.passes if self.passes else Fraction(0)
+
+    @property
+    def terms(self) -> dict[str, Fraction]:
+        """What its time is made of, in seconds, as its slowest stage has it."""
+        stage, count = self.stages[self.slowest], self.price.amount(self.d.batches)
+        busy = count * sum(map(Fraction, stage.passes))
+        computing = count * (Fraction(stage.forward) + Fraction(stage.inputs) + Fraction(stage.weights))
+        tail = max(self.stages, key=lambda s: Fraction(s.tail))
+        return {
+            "computing": computing,
+            "exchanges in passes": busy - computing,
+            "bubble": self.passes - busy,
+            "exchanges once a step": Fraction(tail.exposed[2]),
+            "update": Fraction(tail.update),
+        }
 
     @cached_property
     def utilisation(self) -> tuple[Fraction, Fraction]:
@@ -469,7 +484,7 @@ def _timed(
         format=rates.format,
         stages=stages,
         runs=runs,
-        passes=_passes(d, stages, runs, price),
+        passes=schedule_seconds(d, stages, runs, price),
         given=values,
         reserve=reserve,
     )
@@ -484,48 +499,6 @@ def _on(d: ModelDerivation, cluster: Cluster) -> ModelDerivation:
     return replace(d, run_by=run_by, costs=tuple(replace(cost, beside=cost.beside + more) for cost in d.costs))
 
 
-def _passes(d: ModelDerivation, stages: Sequence[StageTime], runs: Mapping[int, StageTime], price: Exact) -> Fraction:
-    """The schedule's time: by its closed form if all stages take equally long, else each with its own times."""
-    count = int(price.amount(d.batches))
-    if d.linked.pipeline is None:
-        return count * sum((Fraction(t) for t in stages[0].passes), Fraction(0))
-    if "bubble" in price.without:
-        return count * max(sum((Fraction(t) for t in s.passes), Fraction(0)) for s in stages)
-    rows = _times(d, stages, runs)
-    if is_own(d.schedule):  # its forms were tried at small sizes alone
-        return simulate(d.order, p=len(stages), m=count, v=d.chunks, times=rows).step
-    return _makespan(d.order, len(stages), count, d.chunks, rows[0] if len(set(rows)) == 1 else tuple(rows))
-
-
-@lru_cache(maxsize=64)
-def _makespan(schedule: Schedule, p: int, m: int, v: int, times: Times | tuple[Times, ...]) -> Fraction:
-    """As :func:`placeproof.schedules.step`, once for the same times: most terms change none of them."""
-    return makespan(schedule, p=p, m=m, v=v, times=times)
-
-
-def _chunk(d: ModelDerivation) -> Fraction:
-    """The share of a device's pass that is one of its runs of layers."""
-    return Fraction(d.order.copies, d.chunks)
-
-
-def _times(d: ModelDerivation, stages: Sequence[StageTime], runs: Mapping[int, StageTime]) -> list[Times]:
-    """What the schedule is given: the passes of each stage of the model, and a message."""
-    send = max(Fraction(s.send) for s in stages)
-    each = [tuple(map(Fraction, s.passes)) for s in stages]
-    return _by_stage(d, each, {n: tuple(map(Fraction, run.passes)) for n, run in runs.items()}, send)
-
-
-def _by_stage(
-    d: ModelDerivation, devices: Sequence[tuple[Fraction, ...]], runs: Mapping[int, tuple[Fraction, ...]], send: Fraction | int = 0
-) -> list[Times]:
-    """Of each stage of the model, in the order of its layers, its own passes; where these are not known, an equal share of what its device
-    takes."""
-    schedule, p, share = d.order, len(devices), _chunk(d)
-    numbers = range(schedule.depth(p, d.chunks))
-    each = [runs.get(n) or tuple(t * share for t in devices[schedule.device(n, 0, p, 2)]) for n in numbers]
-    return [Times(forward=f, backward=b, weight=w, send=send) for f, b, w in each]
-
-
 def told(d: ModelDerivation, values: Mapping[str, Fraction]) -> ModelDerivation:
     """The derivation with a pipeline's stages told one by one, where their number is a value: the same one if they are already."""
     axis = d.linked.pipeline
@@ -534,35 +507,6 @@ def told(d: ModelDerivation, values: Mapping[str, Fraction]) -> ModelDerivation:
     depth = int(values[str(d.at.degrees[axis])])
     derived = derive_linked(d.linked.with_degrees({axis: depth}), widths=d.at.widths, fp8=d.at.fp8, run_by=d.run_by, segments=d.parts)
     return replace(derived, model=d.model, strategy=d.strategy)
-
-
-def timeline(step: StepTime) -> Timetable | None:
-    """Who does what when; None without a pipeline."""
-    if step.d.linked.pipeline is None:
-        return None
-    rows, count = _times(step.d, step.stages, step.runs), int(step.price.amount(step.d.batches))
-    return simulate(step.d.order, p=len(step.stages), m=count, v=step.d.chunks, times=rows)
-
-
-def work_timeline(d: ModelDerivation, values: Mapping[str, Fraction]) -> Timetable | None:
-    """The same without a cluster, in floating-point operations; None without a pipeline, or where its stages or m have no number."""
-    axis = d.linked.pipeline
-    count = d.value(d.batches, values)
-    if axis is None or count is None or not isinstance(d.at.degrees[axis], int):
-        return None
-    each = [_work(d, cost.flops, values) for cost in d.costs]
-    runs = {n: _work(d, flops(run, d.at), values) for cost in d.costs for n, run in cost.stage.runs.items()}
-    devices, own = [w for w in each if w is not None], {n: w for n, w in runs.items() if w is not None}
-    if len(devices) < len(each) or len(own) < len(runs):
-        return None
-    return simulate(d.order, p=len(each), m=int(count), v=d.chunks, times=_by_stage(d, devices, own))
-
-
-def _work(d: ModelDerivation, work: Work, values: Mapping[str, Fraction]) -> tuple[Fraction, ...] | None:
-    """Floating-point operations of F, B and W; None while a symbol is not set."""
-    amounts = [d.value(n, values) for n in (work.forward, work.again + work.inputs, work.weights)]
-    known = [n for n in amounts if n is not None]
-    return tuple(known) if len(known) == len(amounts) else None
 
 
 def utilisation(
