@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from placeproof.core.diagnostics import refuse
+from placeproof.core.diagnostics import Problems, refuse
 from placeproof.core.mesh import Axis, degree_symbol
 from placeproof.core.precision import OPEN
 from placeproof.cost.values import Numbers, read_numbers
@@ -53,6 +53,10 @@ class Settings:
             return self.precision
         return (names.pop() or OPEN) if len(names) == 1 else OPEN
 
+    def on(self, world: int | None) -> Settings:
+        """With the number of devices, where one is said."""
+        return self if world is None else replace(self, given=[*self.given, f"N={world}"])
+
     def of_strategy(self, strategy: Strategy) -> Numbers:
         """The numbers of one strategy among several: those of its own degrees; N is the world size, which decides one degree that is open.
 
@@ -75,6 +79,55 @@ class Settings:
         open_ = {a.name: own[f"N_{a.name}"] for a in strategy.axes if a.degree is None}
         fixed = prod(a.degree for a in strategy.axes if a.degree is not None)
         return _of_world(open_, fixed, numbers, read_numbers([f"N={world}"], None).values["N"])
+
+    def of_model(self, strategy: Strategy, world: int | None = None, batch: int | None = None) -> Numbers:
+        """The numbers of a model's step. ``world``: the number of devices, which decides one degree that is open; ``batch``: sequences of a
+        step, of which the micro-batches follow. What is still open of b and m is assumed once all degrees are known: one sequence, and
+        as many micro-batches as there are stages. Raises InputError."""
+        numbers = self.on(world).of_strategy(strategy)
+        sized = {a.name: a.degree or numbers.values.get(degree_symbol(a.name, only=len(strategy.axes) == 1)) for a in strategy.axes}
+        if open_ := [name for name, degree in sized.items() if degree is None]:
+            if batch is not None:
+                listed = " and ".join(f"`{name}`" for name in open_)
+                refuse("PP203", f"{batch} sequences are shared out over replicas, and the degree of {listed} is open", help="`--world 64`")
+            return numbers
+        replicas = prod(int(sized[a.name] or 1) for a in strategy.axes if a.splits.batch)
+        stages = prod(int(sized[a.name] or 1) for a in strategy.axes if a.splits.stages)
+        return _batched(numbers, strategy.schedule.microbatches, replicas, stages, batch)
+
+
+def _batched(numbers: Numbers, said: int | str | None, replicas: int, stages: int, batch: int | None) -> Numbers:
+    """With b and m. ``said``: how many micro-batches a strategy has; ``batch``: sequences of a step, where they are said."""
+    known = {"b": numbers.values.get("b"), "m": numbers.values.get("m") if said == "symbolic" else Fraction(said or 1)}
+    usual = {"b": Fraction(1), "m": Fraction(stages)}
+    open_ = [name for name, value in known.items() if value is None]
+    assumed = {name: usual[name] for name in (open_ if batch is None else open_[:-1])}
+    found = {name: value for name, value in {**known, **assumed}.items() if value is not None}
+    if batch is not None:
+        found |= {open_[-1]: Fraction(batch) / (replicas * prod(found.values()))} if open_ else {}
+        if prod(found.values()) * replicas != batch or any(n.denominator > 1 for n in found.values()):
+            _refuse_batch(batch, replicas, known["b"], None if said == "symbolic" else int(said or 1), numbers.values.get("m"))
+    sizes = {name: value for name, value in found.items() if name == "b" or said == "symbolic"}
+    worked_out = tuple(name for name in open_ if name not in assumed)
+    return replace(numbers, values={**numbers.values, **sizes}, given=(*numbers.given, *worked_out), assumed=(*assumed,), asked=True)
+
+
+def _refuse_batch(batch: int, replicas: int, b: Fraction | None, count: int | None, m: Fraction | None) -> NoReturn:
+    """Sequences that do not come out as whole micro-batches. ``count``: how many a strategy has; ``m``: what is set of an open number."""
+    times = count if m is None else m
+    what = " and ".join([f"b = {b}"] * (b is not None) + [f"{times} micro-batch{'es' if times != 1 else ''}"] * (times is not None))
+    help = f"a multiple of {replicas * (b or 1) * (times or 1)}"
+    if count == 1 and b is not None and batch % (replicas * b) == 0:
+        help = f"`* accumulate` makes {batch / (replicas * b)} micro-batches of them"
+    refuse("PP202", f"{batch} sequences cannot be shared out over {replicas} replicas" + (f" with {what}" if what else ""), help=help)
+
+
+def check_degrees(strategies: Sequence[Strategy], numbers: Numbers, problems: Problems) -> None:
+    """Add a problem for each degree that is set and that none of the strategies has."""
+    axes = {f"N_{a.name}" for s in strategies for a in s.axes}
+    for name in numbers.given:
+        if name.startswith("N_") and name not in axes:
+            problems.add("PP201", f"`{name}` is no degree of any of the strategies", help=f"their degrees: N, {', '.join(sorted(axes))}")
 
 
 def degrees(axes: Iterable[Axis], microbatches: object) -> dict[str, int | None]:

@@ -106,16 +106,24 @@ def _in_library(name: str) -> bool:
 
 
 def read_all(
-    texts: Sequence[str], *, system: str | None, world: int | None, env: Sequence[str] = (), library: bool = False
+    texts: Sequence[str],
+    *,
+    system: str | None,
+    world: int | None,
+    env: Sequence[str] = (),
+    library: bool = False,
+    placed: tuple[type, ...] = (),
 ) -> list[Subject]:
-    """What each of several texts is. Problems of all are raised together."""
+    """What each of several texts is. ``placed``: what beside a configuration may be put on so many devices. Problems of all are raised
+    together."""
     problems = Problems()
     subjects: list[Subject] = []
     for text in texts:
         with problems.collecting():
             subjects.append(read(text, system=system, world=world, env=env, library=library))
-    if world is not None and not problems.found and not any(isinstance(s, Configuration) for s in subjects):
-        problems.add("PP505", "`--world` goes with a configuration", help="a strategy says its degrees: `zero3(64)`")
+    if world is not None and not problems.found and not any(isinstance(s, (Configuration, *placed)) for s in subjects):
+        what = "a strategy or a configuration" if placed else "a configuration"
+        problems.add("PP505", f"`--world` goes with {what}", help="a strategy says its degrees: `zero3(64)`")
     if env and not problems.found and not any(isinstance(s, Configuration) for s in subjects):
         problems.add("PP505", "`--env` goes with a launch script", help="a strategy has no variables")
     problems.raise_if_any()

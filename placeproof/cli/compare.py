@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placeproof.cli.options import Exact, Given, OfModel, option, read_as, show, takes
+from placeproof.cli.options import Exact, Given, OfStep, Shown, option, read_as, show, takes
 from placeproof.core.diagnostics import Diagnostic, InputError, Problems
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from placeproof.answers.subject import Subject
     from placeproof.core.strategy import Strategy
     from placeproof.cost.derive import Derivation
-    from placeproof.cost.values import Numbers
     from placeproof.profiles.profile import Implementation
     from placeproof.report.document import Document
 
@@ -33,7 +32,8 @@ class Options:
     given: Given
     of: str | None = option("--of", "Compare profiles: how each runs this strategy.", metavar="STRATEGY")
     exact: Exact
-    about: OfModel
+    about: OfStep
+    shown: Shown
     json_: bool = option("--json", "Print JSON (schema placeproof.compare/1; with --model, placeproof.compare-models/1).", default=False)
 
 
@@ -43,12 +43,13 @@ def command(options: Options) -> None:
     problems = Problems()
     options.about.check(problems)
     options.exact.check(problems)
+    detail = options.shown.detail(["--json"] if options.json_ else [], problems)
     beside = [f"`{name}`" for name, text in (("--of", options.of), ("--shapes", options.exact.shapes)) if text is not None]
     if options.about.model is not None and beside:
         verb = "does" if len(beside) == 1 else "do"
         problems.add("PP104", f"{' and '.join(beside)} {verb} not go with `--model`", help="leave one of them out; `--json` goes with it")
     document = _strategies(options, problems) if options.of is None else _profiles(options, options.of, problems)
-    show(document, json_=options.json_, ascii=False)
+    show(document, json_=options.json_, ascii=False, detail=detail)
 
 
 def _strategies(o: Options, problems: Problems) -> Document:
@@ -100,6 +101,7 @@ def _of_model(o: Options, subjects: Sequence[Subject], problems: Problems) -> Do
     """What a model costs under each strategy. Raises InputError with every problem, each with the strategy that it is of."""
     from placeproof.answers import subject as read
     from placeproof.answers.models import derived, timed
+    from placeproof.answers.numbers import check_degrees
     from placeproof.cost.model.comparison import Member, ModelComparison
     from placeproof.report.models.compare import document
 
@@ -108,32 +110,25 @@ def _of_model(o: Options, subjects: Sequence[Subject], problems: Problems) -> Do
     model = problems.attempt(lambda: read.model(str(o.about.model)))
     strategies = [problems.attempt(partial(read.strategy, subject)) for subject in subjects]
     problems.raise_if_any()
-    _check_degrees([strategy() for strategy in strategies], numbers(), problems)
-    members = []
+    check_degrees([strategy() for strategy in strategies], numbers(), problems)
+    members, assumed = [], dict[str, None]()
     for subject, strategy in zip(subjects, (strategy() for strategy in strategies), strict=True):
         sources = [subject] if isinstance(subject, read.Configuration) else subjects
         try:
-            settled = o.given.settings(sources).of_strategy(strategy)
+            settled = o.given.settings(sources).of_model(strategy, o.given.on(subject), o.about.global_batch)
             d, rest = derived(model(), strategy, run, settled, read.imported([subject]))
             rest, step = timed(d, rest, clock)
             members.append(Member(d=d, values=rest.values if rest.asked else {}, step=step))
+            assumed |= dict.fromkeys(settled.assumed)
         except InputError as error:
             problems.found += [_of(strategy, problem) for problem in error.diagnostics]
     problems.raise_if_any()
-    return document(ModelComparison(members=members), numbers())
+    return document(ModelComparison(members=members), replace(numbers(), assumed=tuple(assumed)))
 
 
 def _of(strategy: Strategy, problem: Diagnostic) -> Diagnostic:
     """A problem of one strategy among several."""
     return replace(problem, message=f"{strategy.name}: {problem.message}")
-
-
-def _check_degrees(strategies: Sequence[Strategy], numbers: Numbers, problems: Problems) -> None:
-    """A problem for each degree that is set and that none of the strategies has."""
-    axes = {f"N_{a.name}" for s in strategies for a in s.axes}
-    for name in numbers.given:
-        if name.startswith("N_") and name not in axes:
-            problems.add("PP201", f"`{name}` is no degree of any of the strategies", help=f"their degrees: N, {', '.join(sorted(axes))}")
 
 
 def _profiles(o: Options, of: str, problems: Problems) -> Document:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placeproof.cli.options import Exact, Given, OfModel, ProfileOption, WithOption, given, option, picture_path, read_as, takes
+from placeproof.cli.options import Exact, Given, OfStep, ProfileOption, Shown, WithOption, given, option, picture_path, read_as, takes
 from placeproof.core.diagnostics import Problems
 from placeproof.core.files import write_text
 
@@ -41,7 +41,7 @@ class _Given(Given):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _OfModel(OfModel):
+class _OfStep(OfStep):
     plot: str | None = option("--plot", "Write a picture of memory by stage, and of the schedule.", metavar="FILE.svg")
 
 
@@ -59,7 +59,7 @@ class Options:
     profile: ProfileOption = None
     with_: WithOption = None
     exact: Exact
-    about: _OfModel
+    about: _OfStep
     shards: list[str] | None = option(
         "--shards",
         "Devices of an axis hold uneven parts: dp=0.4,0.3,0.3, dp=4:3:3 or dp=0.3x2,0.1x4; may be repeated.",
@@ -71,6 +71,7 @@ class Options:
     latex: bool = option("--latex", "Print the closed forms as LaTeX.", default=False)
     markdown: bool = option("--markdown", "Print the closed forms as Markdown.", default=False)
     python: bool = option("--python", "Print the closed forms as Python functions.", default=False)
+    shown: Shown
     as_: str | None = option(
         "--as",
         "Print the strategy as a configuration that reads back as it: accelerate, deepspeed, megatron or torchtitan.",
@@ -177,7 +178,7 @@ def _printed(o: Options, subject: Subject, tasks: Sequence[_Task]) -> str:
         return renderers.json(together)
     if o.forms:
         return {"--latex": renderers.latex, "--markdown": renderers.markdown, "--python": renderers.python}[o.forms[0]](together)
-    return renderers.text(together)
+    return renderers.text(together, o.shown.detail((), Problems()))
 
 
 def _check(o: Options, linked: bool, problems: Problems) -> None:
@@ -192,6 +193,7 @@ def _check(o: Options, linked: bool, problems: Problems) -> None:
     forms = [name for name in o.forms if name != "--program" or not o.json_]
     if len(forms) > 1:
         problems.add("PP104", f"{' and '.join(forms)} exclude one another", help="choose one form of output")
+    o.shown.detail(forms, problems)
     if o.as_ is not None:
         help = "leave it out; sizes that arguments of a system say are given one by one, `--set b=1`"
         refuse(set(asked) - _CONFIGURED - set(forms), "`--as`", help)
@@ -227,10 +229,15 @@ def _formulas(o: Options, subject: Callable[[], Subject], shards: Callable[[], S
         from placeproof.report.derivation import document
         from placeproof.semantics.scheduled import require_order
 
-        numbers = o.given.settings([subject()]).numbers(symbols=d().symbols, degrees=d().degree_values)
+        settings, world = o.given.settings([subject()]), o.given.on(subject())
+        strategy = d().strategy
+        if world is not None and strategy is not None:
+            numbers = settings.on(world).of_strategy(strategy)
+        else:
+            numbers = settings.numbers(symbols=d().symbols, degrees=d().degree_values)
         if o.given.set_:
             require_numbers(d(), numbers)
-        if (strategy := d().strategy) is not None:
+        if strategy is not None:
             require_order(strategy, numbers.values)
         return {"": document(d(), numbers, shards())}
 
@@ -281,7 +288,7 @@ def _model(o: Options, subject: Callable[[], Subject], shards: Callable[[], Shar
     """What a model costs under a strategy, and the time of its step."""
     from placeproof.answers import subject as subjects
     from placeproof.answers.models import derived
-    from placeproof.answers.numbers import degrees
+    from placeproof.answers.numbers import check_degrees
 
     asked = _Asked(o, problems)
     model = problems.attempt(lambda: subjects.model(str(o.about.model)))
@@ -293,9 +300,11 @@ def _model(o: Options, subject: Callable[[], Subject], shards: Callable[[], Shar
 
         uneven = shards()
         fitted = strategy() if uneven is None else fitted_strategy(strategy(), uneven)
-        known = degrees(fitted.axes, fitted.schedule.microbatches)
-        settings = o.given.settings([subject()])
-        d, numbers = derived(model(), fitted, asked.run, settings.numbers(degrees=known), subjects.imported([subject()]))
+        settings, wrong = o.given.settings([subject()]), Problems()
+        check_degrees([fitted], settings.numbers(), wrong)
+        wrong.raise_if_any()
+        numbers = settings.of_model(fitted, o.given.on(subject()), o.about.global_batch)
+        d, numbers = derived(model(), fitted, asked.run, numbers, subjects.imported([subject()]))
         more = {} if uneven is None else {"shards": stages(uneven_stages(d, uneven), d, uneven, numbers)}
         return asked.parts(d, numbers) | more
 
@@ -343,7 +352,7 @@ class _Asked:
         if picture is not None:
             write_text(picture, _picture(d, numbers, step), code="PP104")
         timing = {} if step is None else {"time": time.document(step.form, step)}
-        return {"": derivation.document(d, numbers)} | timing | program
+        return {"": derivation.document(d, numbers, step)} | timing | program
 
 
 def _picture(d: ModelDerivation, numbers: Numbers, step: StepTime | None) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from placeproof.answers.subject import Subject
     from placeproof.core.shapes import Shapes
     from placeproof.implementations import BlockImplementation
-    from placeproof.report.document import Document
+    from placeproof.report.document import Detail, Document
 
 Record = TypeVar("Record")
 Result = TypeVar("Result")
@@ -127,11 +127,32 @@ def _fields(record: Any) -> Iterator[Field[Any]]:
             yield one
 
 
-def show(document: Document, *, json_: bool, ascii: bool = True) -> None:
-    """Print a result as text, or as JSON; ``ascii``: with other letters as escapes."""
+def show(document: Document, *, json_: bool, ascii: bool = True, detail: Detail = "full") -> None:
+    """Print a result as text, as much of it as is asked for, or as JSON; ``ascii``: with other letters as escapes."""
     from placeproof.report import renderers
 
-    typer.echo(renderers.json(document, ascii=ascii) if json_ else renderers.text(document), nl=False)
+    typer.echo(renderers.json(document, ascii=ascii) if json_ else renderers.text(document, detail), nl=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """How much of a result is printed."""
+
+    brief: bool = option("--brief", "Print the answer in one line.", default=False)
+    formulas: bool = option("--formulas", "Print closed forms, too.", default=False)
+    full: bool = option("--full", "Print all: formulas, how they follow, and what is taken for granted.", default=False)
+
+    def detail(self, forms: Collection[str], problems: Problems) -> Detail:
+        """The level that is asked for. ``forms``: options that choose another form of output, which has everything."""
+        asked = given(self)
+        if len(asked) > 1:
+            problems.add(
+                "PP104", f"{' and '.join(f'`{name}`' for name in asked)} exclude one another", help="each has what the one before has"
+            )
+        if asked and forms:
+            help = "leave one of them out: other forms of output have everything"
+            problems.add("PP104", f"`{asked[0]}` does not go with `{next(iter(forms))}`", help=help)
+        return "full" if self.full else "formulas" if self.formulas else "answer" if self.brief else "usual"
 
 
 def read_as(subjects: Sequence[Subject]) -> Document | None:
@@ -203,7 +224,10 @@ From = Annotated[
     ),
 ]
 World = Annotated[
-    int | None, typer.Option("--world", metavar="N", min=1, help="The number of devices that a configuration is launched on.")
+    int | None,
+    typer.Option(
+        "--world", metavar="N", min=1, help="The number of devices: of a configuration, or of a strategy of which one degree is open."
+    ),
 ]
 Env = Annotated[
     list[str] | None,
@@ -223,9 +247,15 @@ class Given:
 
     def read(self, texts: Sequence[str]) -> list[Subject]:
         """What each argument is. Raises InputError."""
-        from placeproof.answers.subject import read_all
+        from placeproof.answers.subject import Expression, read_all
 
-        return read_all(texts, system=self.from_, world=self.world, env=self.env or ())
+        return read_all(texts, system=self.from_, world=self.world, env=self.env or (), placed=(Expression,))
+
+    def on(self, subject: Subject) -> int | None:
+        """The number of devices that a strategy is put on; a configuration has been read with it."""
+        from placeproof.answers.subject import Configuration
+
+        return None if isinstance(subject, Configuration) else self.world
 
     def settings(self, subjects: Sequence[Subject] = ()) -> Settings:
         """The numbers, and those of configurations among the subjects."""
@@ -374,6 +404,18 @@ class OfModel:
             with problems.collecting():
                 return Clock(cluster=find(self.cluster), eta=eta, overlap=overlap, order=order, reserve=reserve)  # type: ignore[arg-type]
         return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfStep(OfModel):
+    """What is said of a model's step."""
+
+    global_batch: int | None = option(
+        "--global-batch",
+        "Sequences of a step, of which micro-batches follow. [default: b = 1, and a micro-batch for each stage]",
+        metavar="N",
+        min=1,
+    )
 
 
 def _widths(texts: Sequence[str], problems: Problems) -> dict[str, int]:

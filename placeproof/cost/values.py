@@ -18,12 +18,14 @@ _SUFFIX = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
-    """Values of symbols. ``given``: those that the user set; ``asked``: numbers are wanted."""
+    """Values of symbols. ``given``: those that the user set; ``asked``: numbers are wanted; ``assumed``: those that stand for what nobody
+    set."""
 
     values: Mapping[str, Fraction]
     given: tuple[str, ...]
     precision: str
     asked: bool
+    assumed: tuple[str, ...] = ()
 
 
 def read_numbers(settings: Iterable[str], precision: str | None, *, degrees: Mapping[str, int | None] | None = None) -> Numbers:

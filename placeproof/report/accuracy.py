@@ -9,7 +9,7 @@ from typing import Any
 from placeproof.cost.accuracy import FEWEST, Prediction, StepAccuracy, step_accuracy
 from placeproof.cost.model.terms import TERMS
 from placeproof.report.document import Document, Lines, Notes, Section, Table, section
-from placeproof.report.models.time import FITS
+from placeproof.report.models.fit import FITS
 from placeproof.report.units import seconds_text
 from placeproof.runs import UNITS, RunSet
 

@@ -10,7 +10,7 @@ from placeproof.planning.exact import Placed
 from placeproof.planning.ran import MOST_OF, NEAR, Ran
 from placeproof.report.accuracy import share
 from placeproof.report.document import Document, Lines, Notes, Section, Table, section
-from placeproof.report.models.time import FITS
+from placeproof.report.models.fit import FITS
 from placeproof.report.placed import fits, in_words
 from placeproof.report.units import percent, seconds_text
 from placeproof.runs import RunSet

@@ -24,7 +24,7 @@ from placeproof.cost.model.process import process_memory
 from placeproof.cost.model.time import step_time
 from placeproof.implementations import find
 from placeproof.models import load
-from placeproof.report.models.time import FITS
+from placeproof.report.models.fit import FITS
 from placeproof.runs import MeasuredRun, RunAs, named
 from placeproof.runs.plans import read_plans
 from placeproof.strategies import parse_strategy

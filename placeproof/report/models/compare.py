@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from placeproof.core.precision import OPEN
 from placeproof.core.symbols import info
 from placeproof.cost.model.comparison import Member, ModelComparison
+from placeproof.cost.model.time import StepTime
 from placeproof.cost.values import Numbers
-from placeproof.report.document import Document, Lines, Notes, Section, Table, section
+from placeproof.report.document import Detail, Document, Lines, Notes, Section, Table, section
+from placeproof.report.models.answer import FITS, assumed
 from placeproof.report.models.derivation import conventions, sizes_of
-from placeproof.report.models.time import FITS, fits_all
-from placeproof.report.units import bytes_text, figure, percent, seconds_text
+from placeproof.report.models.fit import fits_all
+from placeproof.report.units import figure, giga, percent, seconds_text
 
 _LABELS = {
     "devices": "devices",
@@ -28,6 +31,15 @@ _LABELS = {
 _COUNTS = ("devices", "sequences", "parameters", "flops")
 _UNITS = {"devices": "", "sequences": "", "parameters": ", elements", "flops": ""}
 
+#: What stands in columns, where that is shorter; counts that are told once where all have them alike; and what has its own table.
+_HEADS = {"devices": "devices", "sequences": "sequences", "model_states": "states", "activations": "activations", "flops": "FLOPs"}
+_WHOLE = ("devices", "sequences")
+_APART = ("parameters", "flops")
+#: Whether a strategy fits, in a column, and its place among others.
+_FITS = {True: ("yes", 0), None: ("?", 1), False: ("no", 2)}
+
+_Column: TypeAlias = "tuple[str, Callable[[Member], str]]"
+
 
 def document(c: ModelComparison, numbers: Numbers) -> Document:
     """A table of numbers, if there are any, and the formulas behind them."""
@@ -36,16 +48,19 @@ def document(c: ModelComparison, numbers: Numbers) -> Document:
 
 def _sections(c: ModelComparison, numbers: Numbers) -> Iterator[Section]:
     linked = c.members[0].d.linked
-    title = f"{linked.model} under {len(c.members)} strategies, each against `{linked.name}`"
+    answered = [*_answer(c, numbers)]
+    yield from answered
+    title = "" if answered else f"{linked.model} under {len(c.members)} strategies, each against `{linked.name}`"
     yield section(title, Lines([linked.title, *_sizes(c)]))
-    yield from _side_by_side(c)
-    for key in c.keys:
-        rows = [(m.d.linked.name, str(m.figures.get(key, 0))) for m in c.members]
-        yield section(f"{label(key)}{_UNITS.get(key, ', bytes')}", Table(rows))
+    yield from _rows(c) if any(m.values for m in c.members) else ()
     missing = _missing(c)
     yield from [section("", Lines(missing))] if missing else []
-    yield section("where", Table(list(_symbols(c).items())))
-    yield section("conventions", Notes(list(_conventions(c, numbers)), items=True))
+    detail: Detail = "formulas" if answered else "usual"
+    for key in c.keys:
+        rows = [(m.d.linked.name, str(m.figures.get(key, 0))) for m in c.members]
+        yield section(f"{label(key)}{_UNITS.get(key, ', bytes')}", Table(rows), detail=detail)
+    yield section("where", Table(list(_symbols(c).items())), detail=detail)
+    yield section("conventions", Notes(list(_conventions(c, numbers)), items=True), detail="full")
 
 
 def _sizes(c: ModelComparison) -> list[str]:
@@ -57,53 +72,129 @@ def _sizes(c: ModelComparison) -> list[str]:
     return [f"{name}, {line}" for name, lines in each.items() for line in lines]
 
 
-def _side_by_side(c: ModelComparison) -> Iterator[Section]:
-    """A column for each strategy: numbers, with ratios to the first."""
-    if not any(m.values for m in c.members):
+def _fits(member: Member) -> bool | None:
+    return None if member.step is None else fits_all(member.step)
+
+
+def ranked(c: ModelComparison) -> list[Member]:
+    """Those that fit before those that do not, the fastest first; without a cluster, those that take the least memory first."""
+    if any(m.tokens is None for m in c.members):
+        peaks = {id(m): m.value("peak") for m in c.members}
+        return sorted(c.members, key=lambda m: (peaks[id(m)] is None, peaks[id(m)] or 0))
+    return sorted(c.members, key=lambda m: (_FITS[_fits(m)][1], -(m.tokens or 0)))
+
+
+def _answer(c: ModelComparison, numbers: Numbers) -> Iterator[Section]:
+    """Which is the best; nothing while the peak of one of them is not known."""
+    if any(not m.values or m.value("peak") is None for m in c.members):
         return
-    rows = [("fullest stage", *(m.fullest.stage.name for m in c.members))]
-    rows += [(label(key), *(_cell(c, m, key) for m in c.members)) for key in c.keys]
-    table = Table([*rows, *_times(c)], ("", *(m.d.linked.name for m in c.members)))
-    yield section("numbers of a device of the fullest stage, and their ratio to the first", table)
+    order = ranked(c)
+    first, linked = order[0], order[0].d.linked
+    subject = f"{linked.model} under {len(order)} strategies"
+    if first.step is None or first.tokens is None:
+        lines = [f"{giga(first.value('peak'))} GB on a device of its fullest stage", *assumed(numbers)]
+        yield section(f"{subject}: `{linked.name}` takes the least memory", Lines(lines), detail="answer")
+        return
+    words = {True: "is the fastest that fits", None: "is the fastest that may fit", False: "is the fastest, and none fits"}
+    title = f"{subject} on {first.step.price.cluster.name}: `{linked.name}` {words[_fits(first)]}"
+    lines = [f"{float(first.tokens):,.4g} tokens a second and device, MFU {percent(first.step.utilisation[0])}, {_tensors(first)}"]
+    if order[1].tokens and _fits(order[1]) is not False:
+        lines.append(
+            f"next: `{order[1].d.linked.name}`, {float(order[1].tokens / first.tokens):.3g} times as many, {FITS[_fits(order[1])]}"
+        )
+    if cannot := [f"`{m.d.linked.name}`, {_tensors(m)}" for m in order if _fits(m) is False]:
+        lines.append(f"does not fit: {'; '.join([*cannot[:2], *(['...'] if len(cannot) > 2 else [])])}")
+    yield section(title, Lines([*lines, *assumed(numbers)]), detail="answer")
+
+
+def _tensors(member: Member) -> str:
+    assert member.step is not None
+    return f"tensors {giga(member.value('peak'))} of {giga(member.step.price.cluster.device.capacity)} GB"
+
+
+def _rows(c: ModelComparison) -> Iterator[Section]:
+    """A row for each strategy, the best one first: its numbers, what it sends, and its ratios to the one that was named first."""
+    order = ranked(c)
+    timed = all(m.step is not None for m in order)
+    columns: list[_Column] = [("step", lambda m: seconds_text(_step(m).seconds)), ("tok/s", _tokens), ("MFU %", _utilisation)]
+    columns = [*(columns if timed else []), *((name, partial(_size, name)) for name in ("b", "m") if _unlike(c, name))]
+    shown = [key for key in c.keys if key not in _APART and (key not in _WHOLE or c.differs(key)) and not key.startswith("traffic.")]
+    columns += [(_HEADS.get(key, label(key)), partial(_number, key)) for key in shown]
+    columns += [("fits", lambda m: _FITS[_fits(m)][0])] if timed else []
+    notes = [*_alike(c), "states, activations, peak: GB of tensors on a device of the fullest stage"]
+    notes += ["tok/s: tokens a second and device; fits: `?` where the model cannot tell"] if timed else []
+    yield section("strategies, the best first", _table(order, columns), Notes(notes))
+    rows = [(str(n), m.d.linked.name, m.fullest.stage.name) for n, m in enumerate(order, 1)]
+    yield section("", Table(rows, ("", "strategy", "fullest stage"), (0,)))
+    keys = [key for key in c.keys if key.startswith("traffic.")]
+    columns = [*((key.partition(".")[2], partial(_number, key)) for key in keys), ("FLOPs", partial(_number, "flops"))]
+    yield section("GB that a device sends in a step, by axes; and floating-point operations", _table(order, columns))
+    keys = [key for key in c.keys if key not in ("devices", "sequences", "parameters")]
+    columns = [(_HEADS.get(key, key.partition(".")[2] or label(key)), lambda m, key=key: _ratio(c.ratio(m, key))) for key in keys]  # type: ignore[misc]
+    columns += [("step", lambda m: _against(m, c.members[0])[0]), ("tok/s", lambda m: _against(m, c.members[0])[1])] if timed else []
+    yield section(f"ratios to `{c.members[0].d.linked.name}`", _table(order, columns))
+
+
+def _table(order: Sequence[Member], columns: Sequence[_Column]) -> Table:
+    """A row for each strategy, with its place; columns of numbers, but for whether it fits."""
+    head = ("", *(name for name, _ in columns))
+    rows = [(str(n), *(cell(m) for _, cell in columns)) for n, m in enumerate(order, 1)]
+    return Table(rows, head, [i for i, name in enumerate(head) if name != "fits"])
+
+
+def _unlike(c: ModelComparison, name: str) -> bool:
+    """Whether strategies have other values of a symbol."""
+    return len({_size(name, m) for m in c.members}) > 1
+
+
+def _size(name: str, member: Member) -> str:
+    value = member.d.value(member.d.batches, member.values) if name == "m" else member.values.get(name)
+    return "?" if value is None else str(value)
+
+
+def _tokens(member: Member) -> str:
+    return "?" if member.tokens is None else f"{float(member.tokens):,.4g}"
+
+
+def _utilisation(member: Member) -> str:
+    return f"{float(100 * _step(member).utilisation[0]):.3g}"
+
+
+def _step(member: Member) -> StepTime:
+    assert member.step is not None
+    return member.step
+
+
+def _number(key: str, member: Member) -> str:
+    value = member.value(key)
+    if value is None:
+        return "?"
+    return f"{float(value):.4g}" if key == "flops" else figure(value, 4) if key in _COUNTS else giga(value)
+
+
+def _ratio(value: Fraction | None) -> str:
+    return "" if value is None else figure(value, 4)
+
+
+def _against(member: Member, first: Member) -> tuple[str, str]:
+    """How its step and its tokens stand to those of the first."""
+    own, others = member.tokens, first.tokens
+    return _ratio(_step(member).seconds / _step(first).seconds), _ratio(own / others if own and others else None)
+
+
+def _alike(c: ModelComparison) -> list[str]:
+    """Counts that all strategies have alike."""
+    texts = {"devices": "devices", "sequences": "sequences in a step"}
+    same = [
+        f"{figure(value)} {text}" for key, text in texts.items() if not c.differs(key) and (value := c.members[0].value(key)) is not None
+    ]
+    same += [f"{name} = {_size(name, c.members[0])}" for name in ("b", "m") if not _unlike(c, name)]
+    return [f"each: {', '.join(same)}"]
 
 
 def label(key: str) -> str:
     """What a figure is called."""
     return _LABELS[key] if key in _LABELS else f"sent over {key.partition('.')[2]}"
-
-
-def _cell(c: ModelComparison, member: Member, key: str) -> str:
-    value = member.value(key)
-    if value is None:
-        return "?"
-    number = f"{float(value):.4g}" if key == "flops" else figure(value, 4) if key in _COUNTS else _short(value)
-    ratio = c.ratio(member, key)
-    return number if ratio is None or member is c.members[0] else f"{number}  x {figure(ratio, 4)}"
-
-
-def _short(value: Fraction) -> str:
-    """Bytes in decimal units alone."""
-    return "0" if value == 0 else bytes_text(value).partition(" (")[0]
-
-
-def _times(c: ModelComparison) -> list[tuple[str, ...]]:
-    """Rows that only a cluster gives."""
-    steps = [m.step for m in c.members if m.step is not None]
-    if len(steps) < len(c.members):
-        return []
-
-    def against(i: int, value: Fraction, first: Fraction | None) -> str:
-        return f"  x {figure(value / first, 4)}" if i and first else ""
-
-    base = c.members[0].tokens
-    tokens = [("?" if (n := m.tokens) is None else f"{float(n):.4g}{against(i, n, base)}") for i, m in enumerate(c.members)]
-    return [
-        (f"memory of {steps[0].price.cluster.name}", *(FITS[fits_all(step)] for step in steps)),
-        ("step", *(seconds_text(s.seconds) + against(i, s.seconds, steps[0].seconds) for i, s in enumerate(steps))),
-        ("tokens a second and device", *tokens),
-        ("MFU", *(percent(s.utilisation[0]) for s in steps)),
-        ("HFU", *(percent(s.utilisation[1]) for s in steps)),
-    ]
 
 
 def _missing(c: ModelComparison) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from placeproof.cost.model.vocabulary import PADDED
 from placeproof.cost.step.host import TOLD
 from placeproof.cost.values import Numbers
 from placeproof.report.document import Cell, Document, Figure, Form, Lines, Notes, Section, Table, section
+from placeproof.report.models.answer import answer
 from placeproof.report.units import giga, percent, unused
 from placeproof.runs import like
 from placeproof.schedules import Search
@@ -25,6 +27,7 @@ from placeproof.schedules import Search
 if TYPE_CHECKING:
     import sympy
 
+    from placeproof.cost.model.time import StepTime
     from placeproof.implementations import BlockImplementation
 
 #: The most moments of a schedule that are listed.
@@ -57,14 +60,14 @@ _OF_TIME = ("eta", "F_peak", "F_fp8", "B_mem")
 _Figures = Callable[[Amount], Figure]
 
 
-def document(d: ModelDerivation, numbers: Numbers) -> Document:
-    """Everything that was derived, formulas first and numbers second.
+def document(d: ModelDerivation, numbers: Numbers, step: StepTime | None = None) -> Document:
+    """Everything that was derived; the answer is also of the ``step`` on a cluster, if there is one.
 
     Values are null where none were asked for, and while a symbol is not set.
     """
     return Document(
         name=f"{d.linked.model} under {d.linked.name}",
-        sections=lambda: _sections(d, numbers),
+        sections=lambda: _sections(d, numbers, step),
         data=lambda: _data(d, numbers),
         forms=lambda: [_form(key, expr) for key, expr in d.forms.items()],
         measure="bytes per device; parameters in elements, flops in operations of one micro-batch",
@@ -173,23 +176,25 @@ def _used(d: ModelDerivation) -> set[str]:
     return {str(s) for e in exprs for s in getattr(e, "free_symbols", ())}
 
 
-def _sections(d: ModelDerivation, numbers: Numbers) -> Iterator[Section]:
+def _sections(d: ModelDerivation, numbers: Numbers, step: StepTime | None) -> Iterator[Section]:
     first, figure = d.costs[0], _figures(d, numbers)
-    yield section(f"{d.linked.model} under {d.linked.name}", Lines([d.linked.title, *sizes_of(d), f"source: {d.linked.source}"]))
-    mesh = [(a.name, f"degree {d.at.degrees[a.name]}, splits the {a.splits}") for a in d.linked.axes]
-    yield section("mesh", Table(mesh or [("one device",)]))
-    yield _counted(d)
-    yield _states(d)
-    yield _activations(d, first, figure)
-    yield from [_as_run(d, d.run_by, numbers)] if d.run_by is not None else []
-    yield _messages(first, figure)
-    work = [(_FLOPS[key], amount.formula) for key, amount in _flops(first, figure).items()]
-    yield section(f"floating-point operations of a device of {first.stage.name}, one micro-batch", Table(work))
+    answered = list(answer(d, numbers, step))
+    yield from answered
+    yield section("" if answered else f"{d.linked.model} under {d.linked.name}", Lines([d.linked.title, *sizes_of(d)]))
+    if step is None:
+        mesh = [(a.name, f"degree {d.at.degrees[a.name]}, splits the {a.splits}") for a in d.linked.axes]
+        yield section("mesh", Table(mesh or [("one device",)]))
     yield from [_by_stage(d, numbers)] if numbers.asked else []
+    yield from [_as_run(d, d.run_by, numbers)] if d.run_by is not None else []
+    work = [(_FLOPS[key], amount.formula) for key, amount in _flops(first, figure).items()]
+    flops = section(f"floating-point operations of a device of {first.stage.name}, one micro-batch", Table(work))
     used = {str(s) for e in d.forms.values() for s in e.free_symbols}
     used |= {"P"} | {str(s) for costs in d.step.at(d.costs[0].stage) for e in costs.memory.values() for s in e.free_symbols}
-    yield section("where", Table([(n, info(n).meaning) for n in sorted(used)]))
-    yield section("conventions", Notes(conventions(d), items=True))
+    where = section("where", Table([(n, info(n).meaning) for n in sorted(used)]))
+    for formulas in (_counted(d), _states(d), _activations(d, first, figure), _messages(first, figure), flops, where):
+        yield replace(formulas, detail="formulas") if answered else formulas
+    lines = [f"source: {d.linked.source}", *conventions(d)]
+    yield section("conventions", Notes(lines, items=True), detail="full")
 
 
 def sizes_of(d: ModelDerivation) -> list[str]:

@@ -11,6 +11,7 @@ from placeproof.cost.model.process import Range, process_memory
 from placeproof.cost.model.time import EFFICIENCY, OVERLAP, ModelTime, StageTime, StepTime
 from placeproof.report.document import Cell, Document, Notes, Section, Table, section
 from placeproof.report.models.derivation import stages
+from placeproof.report.models.fit import FITS, fits_all
 from placeproof.report.renderers import as_data
 from placeproof.report.units import bytes_text, figure, giga, percent, seconds_text
 
@@ -73,6 +74,15 @@ def _sections(form: ModelTime, step: StepTime) -> Iterator[Section]:
     cluster = step.price.cluster
     yield section(f"a step on {cluster.name}: {cluster.title}")
     yield _mesh(step)
+    yield _memory(step)
+    yield _whole(step)
+    yield _stages(step)
+    yield from _links(step)
+    yield _symbols(form)
+    yield section("assumptions", Notes(_assumed(step), items=True), detail="full")
+
+
+def _symbols(form: ModelTime) -> Section:
     rows = [
         ("schedule", "as its order of passes runs: its file has no closed form of that" if form.shape is None else str(form.shape)),
         *([("where", f"{' and '.join(form.conditions)}: elsewhere the order of passes decides")] if form.conditions else []),
@@ -80,12 +90,7 @@ def _sections(form: ModelTime, step: StepTime) -> Iterator[Section]:
         ("T_send", "alpha + beta s + t_k" if form.by_kernels else "alpha + beta s"),
     ]
     title = "seconds of a step: the schedule, and what comes once a step"
-    yield section(title, Table(rows if form.d.linked.pipeline else rows[:-1]))
-    yield _stages(step)
-    yield _whole(step)
-    yield from _links(step)
-    yield _memory(step)
-    yield section("assumptions", Notes(_assumed(step), items=True))
+    return section(title, Table(rows if form.d.linked.pipeline else rows[:-1]), detail="formulas")
 
 
 def _computing(form: ModelTime) -> str:
@@ -143,21 +148,6 @@ def _links(step: StepTime) -> Iterator[Section]:
         head = ("axes", *(level.name for level in step.price.cluster.levels))
         title = f"bytes that a device of {first.stage.name} sends in a step over each level of links"
         yield section(title, Table(rows, head, range(1, len(head))), Notes(list(dict.fromkeys(notes))))
-
-
-#: Whether something fits -> in words.
-FITS = {True: "fits", False: "does not fit", None: "within the error of the model"}
-
-
-def fits(step: StepTime) -> list[bool | None]:
-    """Of each stage, whether a device of it has room; None where the model cannot tell."""
-    return [process_memory(step, cost).fits for cost in step.d.costs]
-
-
-def fits_all(step: StepTime) -> bool | None:
-    """Whether all stages fit: one that does not decides, and then one that nobody can tell of."""
-    each = fits(step)
-    return False if False in each else None if None in each else True
 
 
 def _memory(step: StepTime) -> Section:

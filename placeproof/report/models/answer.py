@@ -1,0 +1,84 @@
+"""The answer to what a model costs under a strategy: whether it fits, what a step takes, and of what both are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from placeproof.cost.model import ModelDerivation
+from placeproof.cost.model.comparison import Member
+from placeproof.cost.model.process import process_memory
+from placeproof.cost.model.time import StepTime
+from placeproof.cost.values import Numbers
+from placeproof.report.document import Lines, Section, section
+from placeproof.report.models.fit import fits_all
+from placeproof.report.units import figure, giga, percent, seconds_text
+
+#: Whether a model fits, in a sentence.
+FITS = {True: "fits", False: "does not fit", None: "may not fit"}
+#: Parts of a step's time below this share are left out.
+_SMALL = Fraction(1, 100)
+_STATES = {"model_states": "model states", "activations": "activations", "working": "computed again", "transient": "gathered"}
+
+
+def answer(d: ModelDerivation, numbers: Numbers, step: StepTime | None) -> Iterator[Section]:
+    """The answer in numbers; nothing while a symbol is not set."""
+    member = Member(d=d if step is None else step.d, values=numbers.values, step=step)
+    peak = member.value("peak")
+    if not numbers.asked or peak is None:
+        return
+    subject = f"{d.linked.model} under {d.linked.name}"
+    if step is None:
+        lines = [_made_of(member), *_sent(member)]
+        yield section(f"{subject}: {giga(peak)} GB on a device", Lines([*lines, *assumed(numbers)]), detail="answer")
+        return
+    where = f"{step.devices} device{'' if step.devices == 1 else 's'} of {step.price.cluster.name}"
+    lines = [_memory(step), _made_of(member), _step(member, step), _time(step)]
+    title = f"{subject} on {where}: {FITS[fits_all(step)]}, {seconds_text(step.seconds)} a step"
+    yield section(title, Lines([*lines, *assumed(numbers)]), detail="answer")
+
+
+def assumed(numbers: Numbers) -> list[str]:
+    """What stands for what nobody set."""
+    listed = " and ".join(_ASSUMED[name] for name in numbers.assumed)
+    return [f"assumed: {listed}; `--set` and `--global-batch` say it otherwise"] if listed else []
+
+
+#: What is assumed of a symbol that nobody sets.
+_ASSUMED = {"b": "micro-batches of b = 1 sequence", "m": "a micro-batch for each stage"}
+
+
+def _made_of(member: Member) -> str:
+    """What the fullest device holds, by its parts."""
+    cost = member.fullest
+    amounts = {text: member.d.value(getattr(cost, key), member.values) for key, text in _STATES.items()}
+    parts = ", ".join(f"{text} {giga(n)}" for text, n in amounts.items() if n)
+    whose = f" of {cost.stage.name}" if len(member.d.costs) > 1 else ""
+    return f"GB of a device{whose}: {parts}"
+
+
+def _sent(member: Member) -> Iterator[str]:
+    sent = {key.partition(".")[2]: member.value(key) for key in member.figures if key.startswith("traffic.")}
+    if listed := " and ".join(f"{giga(n)} GB over {axes}" for axes, n in sent.items() if n):
+        yield f"it sends {listed} in a step"
+
+
+def _memory(step: StepTime) -> str:
+    fullest = max((process_memory(step, cost) for cost in step.d.costs), key=lambda memory: memory.tensors)
+    whole = fullest.process
+    tensors = f"tensors take {giga(fullest.tensors)} GB, within {percent(fullest.error)}"
+    return f"{tensors}; {giga(whole.least)} to {giga(whole.most)} with all else, of {giga(fullest.capacity)}"
+
+
+def _step(member: Member, step: StepTime) -> str:
+    count, speed = member.value("sequences"), member.tokens
+    times = member.d.value(member.d.batches, member.values)
+    sizes = f" (b = {member.values['b']}, m = {times})" if "b" in member.values and times is not None else ""
+    of = "" if count is None else f" of {figure(count)} sequence{'' if count == 1 else 's'}{sizes}"
+    tokens = "" if speed is None else f", {float(speed):,.4g} tokens a second and device"
+    return f"a step{of} takes {seconds_text(step.seconds)}{tokens}, MFU {percent(step.utilisation[0])}"
+
+
+def _time(step: StepTime) -> str:
+    shares = {name: seconds / step.seconds for name, seconds in step.terms.items()}
+    return "of that " + ", ".join(f"{name} {float(100 * n):.3g} %" for name, n in shares.items() if n >= _SMALL)
