@@ -87,7 +87,8 @@ def model(subject: str | Strategy | Template | Program, model: str | Model, **op
 
     ``model``: a preset, a family, a file, a config.json, or a model. ``options``: ``recompute``, ``stages`` (layers of each pipeline
     stage), ``widths`` (bytes of an element by ``block.value``), ``fp8``, ``vocab_padding`` (0 for none), ``implementation`` (of blocks:
-    ``"megatron-te-2.11"``), ``precision``, and symbols:
+    ``"megatron-te-2.11"``), ``world`` (devices, which decide one open degree), ``global_batch`` (sequences of a step), ``precision``, and
+    symbols; what nobody says of b and m is one sequence, and a micro-batch for each stage:
     ``model("fsdp(64)", "llama3-8b", b=1, s=4096).time("dgx-h100")``.
 
     Raises :class:`placeproof.core.diagnostics.InputError` when the input cannot be used.

@@ -39,7 +39,7 @@ class Answer:
         return data
 
     def __str__(self) -> str:
-        return renderers.text(self.document).rstrip("\n")
+        return renderers.text(self.document, "usual").rstrip("\n")
 
     def __repr__(self) -> str:
         return f"<{next(iter(self.document.sections())).title}>"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from placeproof.answers import subject as subjects
 from placeproof.answers.answer import Answer, Asked, Setting, answer, asked, texts
 from placeproof.answers.models import Clock, ModelRun, derived, timed
-from placeproof.answers.numbers import Settings, byte_count, degrees
+from placeproof.answers.numbers import Settings, byte_count
 from placeproof.answers.shapes import mesh_of, options_of
 from placeproof.core.diagnostics import Problems
+from placeproof.core.precision import OPEN
 from placeproof.core.strategy import Strategy
 from placeproof.cost.derive import Derivation, derive_shards
 from placeproof.cost.exact.bytes import ExactBytes, exact_bytes, require_rank
@@ -26,6 +27,7 @@ from placeproof.profiles.profile import profile as read_profile
 from placeproof.report import derivation as closed_forms
 from placeproof.report.models import derivation as model_costs
 from placeproof.report.models import exact, time
+from placeproof.report.models.answer import answer as model_answer
 from placeproof.semantics.scheduled import require_order
 
 if TYPE_CHECKING:
@@ -144,7 +146,8 @@ class StepSeconds(Answer, StepTime):
     @property
     def document(self) -> Document:
         """What it says."""
-        return time.document(self.form, self)
+        base, numbers = time.document(self.form, self), Numbers(values=self.price.values, given=(), precision=OPEN, asked=True)
+        return replace(base, sections=lambda: [*model_answer(self.d, numbers, self), *base.sections()])
 
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
@@ -210,6 +213,8 @@ def model_formulas(
     fp8: bool = False,
     vocab_padding: int | None = None,
     implementation: str | None = None,
+    world: int | None = None,
+    global_batch: int | None = None,
     precision: str | None = None,
     **numbers: Setting,
 ) -> ModelFormulas:
@@ -217,9 +222,8 @@ def model_formulas(
     target, imported = asked(subject)
     strategy = target if isinstance(target, Strategy) else subjects.refuse_program(target.name)
     read = subjects.model(model) if isinstance(model, str) else model
-    known = degrees(strategy.axes, strategy.schedule.microbatches)
     run_by = None if implementation is None else find(implementation)
     run = ModelRun(recompute=recompute, layers=stages, widths=widths or {}, fp8=fp8, padding=vocab_padding, run_by=run_by)
     settings = Settings(given=texts(numbers), precision=precision, imported=imported)
-    d, rest = derived(read, strategy, run, settings.numbers(degrees=known), imported)
+    d, rest = derived(read, strategy, run, settings.of_model(strategy.axes, strategy.schedule.microbatches, world, global_batch), imported)
     return answer(ModelFormulas, d, numbers=rest)

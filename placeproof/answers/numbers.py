@@ -15,7 +15,6 @@ from placeproof.core.precision import OPEN
 from placeproof.cost.values import Numbers, read_numbers
 
 if TYPE_CHECKING:
-    from placeproof.core.strategy import Strategy
     from placeproof.importers import Imported
 
 
@@ -57,13 +56,12 @@ class Settings:
         """With the number of devices, where one is said."""
         return self if world is None else replace(self, given=[*self.given, f"N={world}"])
 
-    def of_strategy(self, strategy: Strategy) -> Numbers:
-        """The numbers of one strategy among several: those of its own degrees; N is the world size, which decides one degree that is open.
+    def of_axes(self, axes: Sequence[Axis], microbatches: int | str | None) -> Numbers:
+        """The numbers of one step among several: those of its own degrees; N is the world size, which decides one degree that is open.
 
         Raises InputError.
         """
-        only = len(strategy.axes) == 1
-        own = {f"N_{a.name}": degree_symbol(a.name, only=only) for a in strategy.axes}
+        own = {f"N_{a.name}": degree_symbol(a.name, only=len(axes) == 1) for a in axes}
         mine, world = [], None
         for text in self.texts():
             name, _, value = (part.strip() for part in text.partition("="))
@@ -73,27 +71,27 @@ class Settings:
                 mine.append(text)
             elif name in own:
                 mine.append(f"{own[name]}={value}")
-        numbers = read_numbers(mine, self._precision(), degrees=degrees(strategy.axes, strategy.schedule.microbatches))
+        numbers = read_numbers(mine, self._precision(), degrees=degrees(axes, microbatches))
         if world is None:
             return numbers
-        open_ = {a.name: own[f"N_{a.name}"] for a in strategy.axes if a.degree is None}
-        fixed = prod(a.degree for a in strategy.axes if a.degree is not None)
+        open_ = {a.name: own[f"N_{a.name}"] for a in axes if a.degree is None}
+        fixed = prod(a.degree for a in axes if a.degree is not None)
         return _of_world(open_, fixed, numbers, read_numbers([f"N={world}"], None).values["N"])
 
-    def of_model(self, strategy: Strategy, world: int | None = None, batch: int | None = None) -> Numbers:
+    def of_model(self, axes: Sequence[Axis], microbatches: int | str | None, world: int | None = None, batch: int | None = None) -> Numbers:
         """The numbers of a model's step. ``world``: the number of devices, which decides one degree that is open; ``batch``: sequences of a
         step, of which the micro-batches follow. What is still open of b and m is assumed once all degrees are known: one sequence, and
         as many micro-batches as there are stages. Raises InputError."""
-        numbers = self.on(world).of_strategy(strategy)
-        sized = {a.name: a.degree or numbers.values.get(degree_symbol(a.name, only=len(strategy.axes) == 1)) for a in strategy.axes}
+        numbers = self.on(world).of_axes(axes, microbatches)
+        sized = {a.name: a.degree or numbers.values.get(degree_symbol(a.name, only=len(axes) == 1)) for a in axes}
         if open_ := [name for name, degree in sized.items() if degree is None]:
             if batch is not None:
                 listed = " and ".join(f"`{name}`" for name in open_)
                 refuse("PP203", f"{batch} sequences are shared out over replicas, and the degree of {listed} is open", help="`--world 64`")
             return numbers
-        replicas = prod(int(sized[a.name] or 1) for a in strategy.axes if a.splits.batch)
-        stages = prod(int(sized[a.name] or 1) for a in strategy.axes if a.splits.stages)
-        return _batched(numbers, strategy.schedule.microbatches, replicas, stages, batch)
+        replicas = prod(int(sized[a.name] or 1) for a in axes if a.splits.batch)
+        stages = prod(int(sized[a.name] or 1) for a in axes if a.splits.stages)
+        return _batched(numbers, microbatches, replicas, stages, batch)
 
 
 def _batched(numbers: Numbers, said: int | str | None, replicas: int, stages: int, batch: int | None) -> Numbers:
@@ -122,12 +120,13 @@ def _refuse_batch(batch: int, replicas: int, b: Fraction | None, count: int | No
     refuse("PP202", f"{batch} sequences cannot be shared out over {replicas} replicas" + (f" with {what}" if what else ""), help=help)
 
 
-def check_degrees(strategies: Sequence[Strategy], numbers: Numbers, problems: Problems) -> None:
-    """Add a problem for each degree that is set and that none of the strategies has."""
-    axes = {f"N_{a.name}" for s in strategies for a in s.axes}
+def check_degrees(steps: Iterable[Iterable[Axis]], numbers: Numbers, problems: Problems) -> None:
+    """Add a problem for each degree that is set and that none of the steps with these axes has."""
+    steps = [*steps]
+    axes, what = {f"N_{a.name}" for step in steps for a in step}, "any of the strategies" if len(steps) > 1 else "this strategy"
     for name in numbers.given:
         if name.startswith("N_") and name not in axes:
-            problems.add("PP201", f"`{name}` is no degree of any of the strategies", help=f"their degrees: N, {', '.join(sorted(axes))}")
+            problems.add("PP201", f"`{name}` is no degree of {what}", help=f"degrees: N, {', '.join(sorted(axes))}")
 
 
 def degrees(axes: Iterable[Axis], microbatches: object) -> dict[str, int | None]:

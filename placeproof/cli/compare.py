@@ -75,7 +75,7 @@ def _formulas(o: Options, subjects: Sequence[Subject], problems: Problems) -> Do
     from placeproof.report.compare import document
     from placeproof.semantics.scheduled import require_order
 
-    members, settings = problems.attempt(lambda: derive_all(subjects)), o.given.settings(subjects)
+    members, settings = problems.attempt(lambda: derive_all(subjects)), o.given.settings(subjects).on(o.given.world)
     problems.attempt(settings.check)
     problems.raise_if_any()
     numbers = settings.numbers(symbols={name for d in members() for name in d.symbols})
@@ -110,12 +110,13 @@ def _of_model(o: Options, subjects: Sequence[Subject], problems: Problems) -> Do
     model = problems.attempt(lambda: read.model(str(o.about.model)))
     strategies = [problems.attempt(partial(read.strategy, subject)) for subject in subjects]
     problems.raise_if_any()
-    check_degrees([strategy() for strategy in strategies], numbers(), problems)
+    check_degrees((strategy().axes for strategy in strategies), numbers(), problems)
     members, assumed = [], dict[str, None]()
     for subject, strategy in zip(subjects, (strategy() for strategy in strategies), strict=True):
         sources = [subject] if isinstance(subject, read.Configuration) else subjects
         try:
-            settled = o.given.settings(sources).of_model(strategy, o.given.on(subject), o.about.global_batch)
+            known = strategy.axes, strategy.schedule.microbatches
+            settled = o.given.settings(sources).of_model(*known, o.given.on(subject), o.about.global_batch)
             d, rest = derived(model(), strategy, run, settled, read.imported([subject]))
             rest, step = timed(d, rest, clock)
             members.append(Member(d=d, values=rest.values if rest.asked else {}, step=step))

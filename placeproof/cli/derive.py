@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placeproof.cli.options import Exact, Given, OfStep, ProfileOption, Shown, WithOption, given, option, picture_path, read_as, takes
-from placeproof.core.diagnostics import Problems
+from placeproof.cli.options import Exact, Given, OfStep, ProfileOption, Shown, WithOption, given, option, picture_path, read_as, show, takes
+from placeproof.core.diagnostics import Problems, refuse
 from placeproof.core.files import write_text
 
 if TYPE_CHECKING:
     from placeproof.answers.subject import Subject
+    from placeproof.core.mesh import Axis
     from placeproof.core.strategy import Strategy
     from placeproof.cost.derive import Derivation
     from placeproof.cost.model import ModelDerivation
@@ -119,7 +120,7 @@ def command(options: Options) -> None:
     if options.as_ is not None:
         _configuration(options, options.as_)
         return
-    typer.echo(_answer(options), nl=False)
+    _print(options)
     if options.of_no_matter:
         listed = ", ".join(f"`{name}`" for name in options.of_no_matter)
         what = "the program alone, which does" if options.alone else "closed forms alone, which do"
@@ -135,14 +136,16 @@ def _configuration(o: Options, system: str) -> None:
     subject = problems.attempt(lambda: o.given.read([o.strategy])[0])
     _check(o, False, problems)
     problems.raise_if_any()
+    if o.given.on(subject()) is not None:
+        refuse("PP505", "`--world` goes with a configuration", help="a strategy says its degrees: `zero3(64)`")
     written = of_subject(subject(), system, o.given.settings([subject()]))
     typer.echo(written.text, nl=False)
     for note in written.notes:
         typer.echo(f"note: {note}", err=True)
 
 
-def _answer(o: Options) -> str:
-    """What is printed. Raises InputError with every problem that can be found together."""
+def _print(o: Options) -> None:
+    """Print the result. Raises InputError with every problem that can be found together."""
     from placeproof.answers.subject import LinkedProgram
     from placeproof.cost.uneven import read_shards
 
@@ -162,23 +165,24 @@ def _answer(o: Options) -> str:
     if o.exact.shapes is not None and not o.alone:
         tasks.append(_bytes(o, subject, problems))
     problems.raise_if_any()
-    return _printed(o, subject(), tasks)
+    _show(o, subject(), tasks)
 
 
-def _printed(o: Options, subject: Subject, tasks: Sequence[_Task]) -> str:
+def _show(o: Options, subject: Subject, tasks: Sequence[_Task]) -> None:
     from placeproof.report import renderers
     from placeproof.report.document import joined
 
     if o.alone:
-        return renderers.text(tasks[0]()["program"])
+        show(tasks[0]()["program"], json_=False)
+        return
     parts = {field: document for task in tasks for field, document in task().items()}
     of_bytes = list(parts) == ["bytes"]
     together = joined({"": parts["bytes"]} if of_bytes else parts, None if of_bytes and o.json_ else read_as([subject]), "imported")
-    if o.json_:
-        return renderers.json(together)
-    if o.forms:
-        return {"--latex": renderers.latex, "--markdown": renderers.markdown, "--python": renderers.python}[o.forms[0]](together)
-    return renderers.text(together, o.shown.detail((), Problems()))
+    if o.forms and not o.json_:
+        form = {"--latex": renderers.latex, "--markdown": renderers.markdown, "--python": renderers.python}[o.forms[0]]
+        typer.echo(form(together), nl=False)
+        return
+    show(together, json_=o.json_, ascii=False, detail=o.shown.detail((), Problems()))
 
 
 def _check(o: Options, linked: bool, problems: Problems) -> None:
@@ -232,7 +236,7 @@ def _formulas(o: Options, subject: Callable[[], Subject], shards: Callable[[], S
         settings, world = o.given.settings([subject()]), o.given.on(subject())
         strategy = d().strategy
         if world is not None and strategy is not None:
-            numbers = settings.on(world).of_strategy(strategy)
+            numbers = settings.on(world).of_axes(strategy.axes, strategy.schedule.microbatches)
         else:
             numbers = settings.numbers(symbols=d().symbols, degrees=d().degree_values)
         if o.given.set_:
@@ -288,7 +292,6 @@ def _model(o: Options, subject: Callable[[], Subject], shards: Callable[[], Shar
     """What a model costs under a strategy, and the time of its step."""
     from placeproof.answers import subject as subjects
     from placeproof.answers.models import derived
-    from placeproof.answers.numbers import check_degrees
 
     asked = _Asked(o, problems)
     model = problems.attempt(lambda: subjects.model(str(o.about.model)))
@@ -300,10 +303,7 @@ def _model(o: Options, subject: Callable[[], Subject], shards: Callable[[], Shar
 
         uneven = shards()
         fitted = strategy() if uneven is None else fitted_strategy(strategy(), uneven)
-        settings, wrong = o.given.settings([subject()]), Problems()
-        check_degrees([fitted], settings.numbers(), wrong)
-        wrong.raise_if_any()
-        numbers = settings.of_model(fitted, o.given.on(subject()), o.about.global_batch)
+        numbers = _numbers(o, subject(), fitted.axes, fitted.schedule.microbatches)
         d, numbers = derived(model(), fitted, asked.run, numbers, subjects.imported([subject()]))
         more = {} if uneven is None else {"shards": stages(uneven_stages(d, uneven), d, uneven, numbers)}
         return asked.parts(d, numbers) | more
@@ -314,7 +314,6 @@ def _model(o: Options, subject: Callable[[], Subject], shards: Callable[[], Shar
 def _linked(o: Options, subject: Callable[[], Subject], problems: Problems) -> _Task:
     """A linked program that was written down, derived as `--model` derives what it links."""
     from placeproof.answers.models import derived_as_linked
-    from placeproof.answers.numbers import degrees
     from placeproof.answers.subject import linked
 
     asked = _Asked(o, problems)
@@ -322,9 +321,20 @@ def _linked(o: Options, subject: Callable[[], Subject], problems: Problems) -> _
 
     def parts() -> dict[str, Document]:
         program = d().linked
-        return asked.parts(d(), o.given.settings().numbers(degrees=degrees(program.axes, program.step.count("microbatches"))))
+        microbatches = "symbolic" if getattr(d().batches, "free_symbols", ()) else int(d().batches)
+        return asked.parts(d(), _numbers(o, subject(), program.axes, microbatches))
 
     return parts
+
+
+def _numbers(o: Options, subject: Subject, axes: Sequence[Axis], microbatches: int | str | None) -> Numbers:
+    """Those of a model's step, with what is assumed. Raises InputError."""
+    from placeproof.answers.numbers import check_degrees
+
+    settings, problems = o.given.settings([subject]), Problems()
+    check_degrees([axes], settings.numbers(), problems)
+    problems.raise_if_any()
+    return settings.of_model(axes, microbatches, o.given.on(subject), o.about.global_batch)
 
 
 class _Asked:

@@ -131,7 +131,17 @@ def show(document: Document, *, json_: bool, ascii: bool = True, detail: Detail 
     """Print a result as text, as much of it as is asked for, or as JSON; ``ascii``: with other letters as escapes."""
     from placeproof.report import renderers
 
-    typer.echo(renderers.json(document, ascii=ascii) if json_ else renderers.text(document, detail), nl=False)
+    if json_:
+        typer.echo(renderers.json(document, ascii=ascii), nl=False)
+        return
+    typer.echo(renderers.text(document, detail), nl=False)
+    missing = renderers.beyond(document, detail) if detail != "answer" else ()
+    if more := [text for name, text in _MORE.items() if name in missing]:
+        typer.echo(f"\nmore: {', '.join(more)}")
+
+
+#: By what is not shown: what shows it.
+_MORE = {"formulas": "`--formulas` for closed forms", "full": "`--full` for what stands behind them"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

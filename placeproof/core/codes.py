@@ -413,10 +413,10 @@ def positive(n: Degree):
     Code(
         code="PP505",
         title="an option that goes with a configuration",
-        meaning="`--world` says on how many devices a configuration is launched; a strategy and a program say so themselves. `--env` says "
-        "what a launch script gets from outside, and the script has to read it.",
+        meaning="`--world` says on how many devices a configuration is launched, or what a strategy costs on so many; a proof is of every "
+        "number of them, and a program says so itself. `--env` says what a launch script gets from outside, and the script has to read it.",
         kind="command",
-        example="derive zero3 --world 64",
+        example="prove zero3 --world 64",
         remedy="Give the degree in the strategy: `zero3(64)`.",
     ),
     Code(

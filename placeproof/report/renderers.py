@@ -37,20 +37,13 @@ def text(document: Document, detail: Detail = "full") -> str:
     """Sections with a blank line between them, tables in columns as wide as their widest cell; of an answer alone, its title."""
     if detail == "answer":
         return next(one.title for one in document.sections() if one.title) + "\n"
-    shown, missing = shown_of(document, detail)
-    more = [f"more: {', '.join(missing)}"] if missing else []
-    return "\n\n".join([*("\n".join(_section(one)) for one in shown), *more]) + "\n"
+    level = DETAILS.index(detail)
+    return "\n\n".join("\n".join(_section(one)) for one in document.sections() if DETAILS.index(one.detail) <= level) + "\n"
 
 
-#: The options that show what a level adds -> what that is.
-MORE = {"formulas": "`--formulas` for closed forms", "full": "`--full` for what stands behind them"}
-
-
-def shown_of(document: Document, detail: Detail) -> tuple[list[Section], list[str]]:
-    """The sections on a level, and how to see those that are not."""
-    every, level = list(document.sections()), DETAILS.index(detail)
-    missing = {one.detail for one in every if DETAILS.index(one.detail) > level}
-    return [one for one in every if DETAILS.index(one.detail) <= level], [text for name, text in MORE.items() if name in missing]
+def beyond(document: Document, detail: Detail) -> set[Detail]:
+    """The levels of what is not shown on this one."""
+    return {one.detail for one in document.sections() if DETAILS.index(one.detail) > DETAILS.index(detail)}
 
 
 def _section(section: Section) -> Iterator[str]:

@@ -66,8 +66,8 @@ def test_exact_bytes_alone_are_what_they_were(data: Any) -> None:
 @pytest.mark.parametrize("more", [[], NUMBERS, [*NUMBERS, *CLUSTER]])
 def test_a_model_its_time_and_exact_bytes(more: list[str], out: Any, data: Any) -> None:
     subject = "fsdp(4)"
-    alone, beside = out(subject, *MODEL, *more), out(subject, "--shapes", SHAPES)
-    assert out(subject, *MODEL, *more, "--shapes", SHAPES) == f"{alone}\n{beside}"
+    alone, beside = out(subject, *MODEL, *more, "--full"), out(subject, "--shapes", SHAPES)
+    assert out(subject, *MODEL, *more, "--shapes", SHAPES, "--full") == f"{alone}\n{beside}"
     found = valid(data(subject, *MODEL, *more, "--shapes", SHAPES), "derive-model.schema.json")
     assert found == data(subject, *MODEL, *more) | {"bytes": data(subject, "--shapes", SHAPES)}
 
@@ -238,6 +238,6 @@ def test_markdown_has_every_cell_of_the_text(subject: list[str], out: Any) -> No
             width = cells if not before.startswith("|") else width
             assert cells == width, line
     flat = re.sub(r"\\(.)", r"\1", "\n".join(lines)).replace("`", "")
-    for line in out(*subject).replace("`", "").splitlines():
+    for line in out(*subject, "--full").replace("`", "").splitlines():
         for cell in filter(None, (part.strip(" -.") for part in line.split("  "))):
             assert cell.removeprefix("because ").removeprefix("= ").lstrip("0123456789. ") in flat, cell

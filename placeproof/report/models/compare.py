@@ -43,7 +43,7 @@ _Column: TypeAlias = "tuple[str, Callable[[Member], str]]"
 
 def document(c: ModelComparison, numbers: Numbers) -> Document:
     """A table of numbers, if there are any, and the formulas behind them."""
-    return Document(name=c.members[0].d.linked.model, sections=lambda: _sections(c, numbers), data=lambda: _data(c))
+    return Document(name=c.members[0].d.linked.model, sections=lambda: _sections(c, numbers), data=lambda: _data(c, numbers))
 
 
 def _sections(c: ModelComparison, numbers: Numbers) -> Iterator[Section]:
@@ -226,7 +226,7 @@ def _conventions(c: ModelComparison, numbers: Numbers) -> Iterator[str]:
         yield f"times: overlap {step.overlap}, eta = {step.price.values['eta']}, of {step.price.cluster.title}"
 
 
-def _data(c: ModelComparison) -> dict[str, Any]:
+def _data(c: ModelComparison, numbers: Numbers) -> dict[str, Any]:
     d = c.members[0].d
     return {
         "schema": "placeproof.compare-models/1",
@@ -235,6 +235,7 @@ def _data(c: ModelComparison) -> dict[str, Any]:
         "sizes": {n: int(v) for n, v in d.linked.values.items()},
         "strategies": [_member(c, m) for m in c.members],
         "symbols": _symbols(c),
+        "assumed": [*numbers.assumed],
     }
 
 

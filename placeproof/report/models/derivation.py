@@ -108,6 +108,7 @@ def _data(d: ModelDerivation, numbers: Numbers) -> dict[str, Any]:
         "symbols": {n: info(n).meaning for n in sorted(_used(d))},
         "conventions": conventions(d),
         "precision": numbers.precision,
+        "assumed": {name: numbers.values[name] for name in numbers.assumed},
     }
 
 
