@@ -366,7 +366,8 @@ class _Asked:
 
 
 def _picture(d: ModelDerivation, numbers: Numbers, step: StepTime | None) -> str:
-    from placeproof.cost.model.passes import timeline, work_timeline
+    from placeproof.cost.model.passes import work_timeline
+    from placeproof.cost.model.time import timeline
     from placeproof.report.pictures.memory import memory_picture, stacks
 
     table = work_timeline(d, numbers.values) if step is None else timeline(step)

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from placeproof.cost.model.time import StageTime, together
+from placeproof.cost.model.passes import StageTime
+from placeproof.cost.model.time import together
 from placeproof.planning.arrays import Array
 from placeproof.planning.space import Flow
 from placeproof.planning.tables import ExchangeTimes, FloatPrice, PartAmounts, Points, Stages, StateAmounts, States

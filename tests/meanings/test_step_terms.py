@@ -12,8 +12,9 @@ from placeproof.clusters import Cluster, cluster
 from placeproof.core.diagnostics import InputError
 from placeproof.cost.model import derive_model
 from placeproof.cost.model.derivation import ModelDerivation
+from placeproof.cost.model.passes import StageTime
 from placeproof.cost.model.terms import TERMS
-from placeproof.cost.model.time import StageTime, StepTime, step_time
+from placeproof.cost.model.time import StepTime, step_time
 from placeproof.implementations import find, names
 from placeproof.models import load
 from placeproof.strategies import parse_strategy

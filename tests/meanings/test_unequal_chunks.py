@@ -12,8 +12,8 @@ from placeproof.clusters import cluster
 from placeproof.core.diagnostics import InputError
 from placeproof.cost.derive import evaluate
 from placeproof.cost.model import ModelDerivation, derive_model
-from placeproof.cost.model.passes import timeline, work_timeline
-from placeproof.cost.model.time import StepTime, step_time
+from placeproof.cost.model.passes import work_timeline
+from placeproof.cost.model.time import StepTime, step_time, timeline
 from placeproof.models import load
 from placeproof.schedules import PassKind, slots
 from placeproof.strategies import parse_strategy

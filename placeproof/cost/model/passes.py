@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from placeproof.cost.blocks.flops import Work
+from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.derivation import ModelDerivation, flops
 from placeproof.cost.model.prices import Exact
 from placeproof.schedules import Schedule, Times, Timetable, is_own, simulate
 from placeproof.schedules import step as makespan
 
-if TYPE_CHECKING:
-    from placeproof.cost.model.time import StageTime, StepTime
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTime:
+    """Seconds of one stage. ``forward``, ``inputs``, ``weights``: computing of one micro-batch (what is computed again is in ``inputs``).
+
+    ``inside``, ``data``: exchanges of activations, and of parameters and gradients, in a forward and in a backward pass; ``once``: the
+    latter where they come once a step. ``exposed``: what is not hidden, in the same order, and of what comes once a step. ``update``: of
+    the parameters, with what makes and exchanges directions of whole matrices. ``send``: a message to the next stage.
+    """
+
+    forward: Amount
+    inputs: Amount
+    weights: Amount
+    inside: tuple[Amount, Amount]
+    data: tuple[Amount, Amount]
+    once: tuple[Amount, Amount]
+    exposed: tuple[Amount, Amount, Amount]
+    update: Amount
+    send: Amount
+
+    @property
+    def passes(self) -> tuple[Amount, Amount, Amount]:
+        """T_F, T_B and T_W: with exchanges that are not hidden."""
+        return self.forward + self.exposed[0], self.inputs + self.exposed[1], self.weights
+
+    @property
+    def tail(self) -> Amount:
+        """What comes once a step, behind the passes."""
+        return self.exposed[2] + self.update
 
 
 def schedule_seconds(d: ModelDerivation, stages: Sequence[StageTime], runs: Mapping[int, StageTime], price: Exact) -> Fraction:
@@ -24,7 +52,7 @@ def schedule_seconds(d: ModelDerivation, stages: Sequence[StageTime], runs: Mapp
         return count * sum((Fraction(t) for t in stages[0].passes), Fraction(0))
     if "bubble" in price.without:
         return count * max(sum((Fraction(t) for t in s.passes), Fraction(0)) for s in stages)
-    rows = _times(d, stages, runs)
+    rows = times_of(d, stages, runs)
     if is_own(d.schedule):  # its forms were tried at small sizes alone
         return simulate(d.order, p=len(stages), m=count, v=d.chunks, times=rows).step
     return _makespan(d.order, len(stages), count, d.chunks, rows[0] if len(set(rows)) == 1 else tuple(rows))
@@ -41,7 +69,7 @@ def share_of_device(d: ModelDerivation) -> Fraction:
     return Fraction(d.order.copies, d.chunks)
 
 
-def _times(d: ModelDerivation, stages: Sequence[StageTime], runs: Mapping[int, StageTime]) -> list[Times]:
+def times_of(d: ModelDerivation, stages: Sequence[StageTime], runs: Mapping[int, StageTime]) -> list[Times]:
     """What the schedule is given: the passes of each stage of the model, and a message."""
     send = max(Fraction(s.send) for s in stages)
     each = [tuple(map(Fraction, s.passes)) for s in stages]
@@ -57,14 +85,6 @@ def by_stage(
     numbers = range(schedule.depth(p, d.chunks))
     each = [runs.get(n) or tuple(t * share for t in devices[schedule.device(n, 0, p, 2)]) for n in numbers]
     return [Times(forward=f, backward=b, weight=w, send=send) for f, b, w in each]
-
-
-def timeline(step: StepTime) -> Timetable | None:
-    """Who does what when; None without a pipeline."""
-    if step.d.linked.pipeline is None:
-        return None
-    rows, count = _times(step.d, step.stages, step.runs), int(step.price.amount(step.d.batches))
-    return simulate(step.d.order, p=len(step.stages), m=count, v=step.d.chunks, times=rows)
 
 
 def work_timeline(d: ModelDerivation, values: Mapping[str, Fraction]) -> Timetable | None:

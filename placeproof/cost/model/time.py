@@ -34,14 +34,14 @@ from placeproof.cost.model.derivation import (
     run_costs,
     stage_kernels,
 )
-from placeproof.cost.model.passes import schedule_seconds, share_of_device
+from placeproof.cost.model.passes import StageTime, schedule_seconds, share_of_device, times_of
 from placeproof.cost.model.prices import Exact, Known, Symbols, layout, seconds_of_kernels
 from placeproof.cost.model.rates import rates_on
 from placeproof.cost.model.running import owned
 from placeproof.cost.model.traffic import Transfer
 from placeproof.cost.values import how_to_set
+from placeproof.schedules import Timetable, formula, simulate
 from placeproof.schedules import form as closed_form
-from placeproof.schedules import formula
 
 if TYPE_CHECKING:
     import sympy
@@ -59,36 +59,6 @@ EFFICIENCY: Mapping[str, tuple[Fraction, str]] = {
     "half": (Fraction(1, 2), "large runs reach about half of the peak: 163 of 312 TFLOP/s (Narayanan et al. 2021, table 1)"),
 }
 DEFAULT_OVERLAP: Overlap = "data"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageTime:
-    """Seconds of one stage. ``forward``, ``inputs``, ``weights``: computing of one micro-batch (what is computed again is in ``inputs``).
-
-    ``inside``, ``data``: exchanges of activations, and of parameters and gradients, in a forward and in a backward pass; ``once``: the
-    latter where they come once a step. ``exposed``: what is not hidden, in the same order, and of what comes once a step. ``update``: of
-    the parameters, with what makes and exchanges directions of whole matrices. ``send``: a message to the next stage.
-    """
-
-    forward: Amount
-    inputs: Amount
-    weights: Amount
-    inside: tuple[Amount, Amount]
-    data: tuple[Amount, Amount]
-    once: tuple[Amount, Amount]
-    exposed: tuple[Amount, Amount, Amount]
-    update: Amount
-    send: Amount
-
-    @property
-    def passes(self) -> tuple[Amount, Amount, Amount]:
-        """T_F, T_B and T_W: with exchanges that are not hidden."""
-        return self.forward + self.exposed[0], self.inputs + self.exposed[1], self.weights
-
-    @property
-    def tail(self) -> Amount:
-        """What comes once a step, behind the passes."""
-        return self.exposed[2] + self.update
 
 
 def stage_time(d: ModelDerivation, cost: StageCost, price: Symbols | Exact, overlap: Overlap) -> StageTime:
@@ -507,6 +477,14 @@ def told(d: ModelDerivation, values: Mapping[str, Fraction]) -> ModelDerivation:
     depth = int(values[str(d.at.degrees[axis])])
     derived = derive_linked(d.linked.with_degrees({axis: depth}), widths=d.at.widths, fp8=d.at.fp8, run_by=d.run_by, segments=d.parts)
     return replace(derived, model=d.model, strategy=d.strategy)
+
+
+def timeline(step: StepTime) -> Timetable | None:
+    """Who does what when; None without a pipeline."""
+    if step.d.linked.pipeline is None:
+        return None
+    rows, count = times_of(step.d, step.stages, step.runs), int(step.price.amount(step.d.batches))
+    return simulate(step.d.order, p=len(step.stages), m=count, v=step.d.chunks, times=rows)
 
 
 def utilisation(

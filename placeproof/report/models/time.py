@@ -7,8 +7,9 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
+from placeproof.cost.model.passes import StageTime
 from placeproof.cost.model.process import Range, process_memory
-from placeproof.cost.model.time import EFFICIENCY, OVERLAP, ModelTime, StageTime, StepTime
+from placeproof.cost.model.time import EFFICIENCY, OVERLAP, ModelTime, StepTime
 from placeproof.report.document import Cell, Document, Notes, Section, Table, section
 from placeproof.report.models.derivation import stages
 from placeproof.report.models.fit import FITS, fits_all
