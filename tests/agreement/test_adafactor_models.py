@@ -186,5 +186,5 @@ def test_numbers_of_a_unit_are_of_the_largest_in_bytes(frozen: int, most: int) -
 
 @pytest.mark.parametrize(("strategy", "said"), [("freeze(layers=2)", True), ("adafactor", True), ("tp", False), ("", False)])
 def test_formulas_of_a_unit_say_that_they_take_average_shares(strategy: str, said: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["derive", " * ".join(["fsdp(2)", strategy] if strategy else ["fsdp(2)"]), "--model", "llama3-8b"]) == 0
+    assert run(["derive", " * ".join(["fsdp(2)", strategy] if strategy else ["fsdp(2)"]), "--model", "llama3-8b", "--full"]) == 0
     assert (AVERAGE in capsys.readouterr().out) == said

@@ -407,7 +407,7 @@ def test_data_say_what_text_says(capsys: pytest.CaptureFixture[str]) -> None:
     read = sympy.sympify(found["formula"], locals={str(s): s for s in ModelTime(d=d).form.free_symbols})
     assert read.free_symbols == ModelTime(d=d, overlap="none").form.free_symbols
     assert all(stage["fits"] for stage in found["stages"])
-    assert run([*COMMAND, "--overlap", "none", "--efficiency", "1"]) == 0
+    assert run([*COMMAND, "--overlap", "none", "--efficiency", "1", "--full"]) == 0
     text = capsys.readouterr().out
     assert OVERLAP["none"] in text
     assert f"step         {seconds_text(exact.seconds)}" in text
@@ -466,7 +466,7 @@ def test_time_needs_a_cluster(arguments: list[str], capsys: pytest.CaptureFixtur
     ],
 )
 def test_what_can_be_derived_can_be_timed(strategy: str, model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["derive", strategy, "--model", model, "--set", "b=1", "--cluster", "dgx-v100-32"]) == 0, capsys.readouterr().err
+    assert run(["derive", strategy, "--model", model, "--set", "b=1", "--cluster", "dgx-v100-32", "--full"]) == 0, capsys.readouterr().err
     text = capsys.readouterr().out
     assert "peak of fp16" in text
     assert "bubble" not in text.partition("a step on")[2]

@@ -86,8 +86,8 @@ def test_colours_are_told_apart_on_light_and_on_dark() -> None:
 
 
 def test_a_picture_needs_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*COMMAND[:4], "--plot", str(tmp_path / "a.svg")]) == 2
-    assert "a picture needs numbers, and `b` is not set" in capsys.readouterr().err
+    assert run(["derive", "fsdp * tp(4) * pp(4)", "--model", "llama3-8b", "--plot", str(tmp_path / "a.svg")]) == 2
+    assert "a picture needs numbers, and `N_dp` is not set" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_written_is_one_error(
