@@ -225,3 +225,13 @@ def test_a_shared_weight_is_said_and_a_tensor_for_which_no_gradient_comes_back_i
     script.write_text(textwrap.dedent(TIED).replace(" READ", " + extra"))
     with pytest.raises(InputError, match="losses do not change with the parameters of all stages as gradients say"):
         trace(script)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_stage_that_is_through_with_its_step_does_not_leave_others_waiting(step: int) -> None:
+    """The script makes two steps; in the second one, the last stage waits for the first."""
+    pytest.importorskip("torch", reason="torch is not installed: `pip install torch` to record scripts")
+    from placeproof.measure.record.record import trace
+
+    script = Path(__file__).parents[2] / "nightly" / "scripts" / "pipeline_steps.py"
+    assert judge(read(trace(script, step=step, timeout=60).text)).word == "proved"

@@ -102,7 +102,7 @@ class Follower:
 
     def leaf(self, tensor: Tensor) -> None:
         """Forward reads a tensor of which a gradient will be made."""
-        if self.phase in ("update", "after") and not self.optimizing:
+        if self.phase in ("update", "after") and not self.optimizing and not self.frozen:
             self._next_step()
         if self.frozen:
             return
@@ -140,7 +140,7 @@ class Follower:
             return
         with _disable_current_modes():
             own = [digest(local(v)) for v in values if isinstance(v, Tensor) and not v.requires_grad and v.numel()]
-            self.computed.given(local(v) for v in values if isinstance(v, Tensor) and not v.requires_grad)
+            self.computed.given(local(v) for v in values if isinstance(v, Tensor))
         sizes = [v.shape[0] for v in values if isinstance(v, Tensor) and v.dim() and not v.requires_grad]
         rows, turn = (self._next_rows, 0) if self.phase in ("update", "after") else (self.recording.rows, len(self.recording.turns))
         rows.setdefault(turn, *(sizes[:1] or [0]))
@@ -240,8 +240,10 @@ class Follower:
 
     def before_update(self, parameters: Sequence[Tensor], scale: Fraction | None = None) -> None:
         """An optimizer begins its step: what gradients are now is what the update reads, divided by a loss's scale if it has one."""
+        if self.frozen:
+            raise OverError
         self.optimizing += 1
-        if self.frozen or not self.recording.turns:
+        if not self.recording.turns:
             return
         self.phase = "update"
         with _disable_current_modes():
@@ -290,10 +292,13 @@ class Follower:
         self.before.clear()
 
     def _next_step(self) -> None:
-        """Forward begins again: another step does. Raises OverError where the one that was asked for is over."""
+        """Forward begins again: another step does. Raises OverError where the one that was asked for is over, unless another stage of a
+        pipeline waits for what this one sends in the next step: then it goes on up to its next update, unfollowed."""
         self.done += 1
         if self.done >= self.step:
             self.end()
+            if any(e.kind in ("send", "recv") for e in self.recording.events):
+                return
             raise OverError
         with _disable_current_modes():
             self.shadows.forget()

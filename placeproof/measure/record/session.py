@@ -136,7 +136,11 @@ def _followed(launch: Launch, rank: int, trail: Path, *, fake: bool) -> Recordin
             stack.enter_context(change)
         stack.enter_context(Called(follower))
         stack.enter_context(Dispatched(follower))
-        ran(script)
+        try:
+            ran(script)
+        except Exception:
+            if not follower.frozen:  # else another rank that has ended is missed
+                raise
         follower.end()
     return recording
 
