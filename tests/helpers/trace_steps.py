@@ -595,6 +595,15 @@ STEPS = {
         """,
         "proved",
     ),
+    "a wrapper that is let go of before backward": (
+        """
+        net, (x, y) = model(), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(DDP(net)(x), y).backward()
+        optimizer.step()
+        """,
+        "refuted",
+    ),
     "each rank updates some, and sends them": (
         """
         net, (x, y) = model(), data()

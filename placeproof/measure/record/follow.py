@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -29,7 +30,7 @@ from placeproof.measure.record.nodes import COLLECTIVES, NOTHING, ZERO, Node
 from placeproof.measure.record.recording import Piece, Recording, Seen, State, Where
 from placeproof.measure.record.runs import Runs, combined, mapped
 from placeproof.measure.record.shadow import Shadows, local
-from placeproof.measure.record.stretches import Stretches
+from placeproof.measure.record.stretches import Stretches, is_result
 from placeproof.measure.record.trail import Trail
 from placeproof.measure.recorder import NAMESPACES
 
@@ -65,7 +66,7 @@ class Follower:
         self.awaited: set[tuple[int, int, int]] = set()
         self.before: dict[int, Tensor] = {}
         self.after: dict[int, tuple[Tensor, float]] = {}
-        self.model: nn.Module | None = None
+        self.model: Callable[[], nn.Module | None] = lambda: None  # a wrapper that a script drops takes its hooks with it
         self.begun, self._next_given, self._next_rows = False, list[str](), dict[int, int]()
         self.inside, self._next_by_row = 0, list[tuple[str, ...]]()
         self.computed, self.memory = Computed(recording), Memory()
@@ -123,11 +124,11 @@ class Follower:
     def function(self, given: Sequence[Any], out: Any) -> None:
         """A function was called: what it read, and the leaves among this, if autograd will differentiate its result."""
         read, made = _flat(given), _flat((out,))
-        if torch.is_grad_enabled() and any(t.grad_fn is not None for t in made):
+        if torch.is_grad_enabled() and any(map(is_result, made)):
             for tensor in read:
                 if isinstance(tensor, nn.Parameter) and tensor.requires_grad and tensor.is_leaf:
                     self.leaf(tensor)
-            result = next((t for t in read if t.grad_fn is not None), None)
+            result = next(filter(is_result, read), None)
             if result is not None and not self.inside:
                 self.beside(result, [t for t in read if not t.requires_grad])
                 self.stretches.beside(result, [t for t in read if not t.requires_grad])
@@ -166,7 +167,7 @@ class Follower:
 
     def begin(self, model: nn.Module) -> None:
         """The model is run for the first time: what was read of parameters before, and exchanged, built it."""
-        self.begun, self.model = True, model
+        self.begun, self.model = True, weakref.ref(model)
         self.computed.runs(model)
         self.recording.buffers = self._buffers(read=True)
         self.recording.events[:] = [replace(e, phase="setup") for e in self.recording.events if e.kind != "use"]
@@ -175,10 +176,11 @@ class Follower:
 
     def _buffers(self, *, read: bool) -> dict[str, str]:
         """Digests of the model's buffers: of all, or of those that it may ``read`` in training, which are no running statistics."""
+        model = self.model()
         with _disable_current_modes():
             return {
                 f"{path}.{name}".removeprefix("module.").removeprefix("."): digest(local(buffer))
-                for path, module in (self.model.named_modules() if self.model is not None else ())
+                for path, module in (() if model is None else model.named_modules())
                 for name, buffer in module.named_buffers(recurse=False)
                 if not buffer.is_meta and not (read and isinstance(module, _NormBase) and module.training)
             }

@@ -72,12 +72,12 @@ class Stretches:
         with _disable_current_modes():
             self._received(read)
             calls = self._of(read)
-            for tensor in (t for t in made if t.grad_fn is not None and not inside):
+            for tensor in (t for t in made if is_result(t) and not inside):
                 self._calls[_storage(local(tensor))] = calls
 
     def _of(self, tensors: Iterable[Tensor]) -> frozenset[int]:
         with _disable_current_modes():
-            return frozenset[int]().union(*(self._calls.get(_storage(local(t)), ()) for t in tensors if t.grad_fn is not None))
+            return frozenset[int]().union(*(self._calls.get(_storage(local(t)), ()) for t in tensors if is_result(t)))
 
     def sent(self, tensors: Iterable[Tensor], to: int) -> None:
         """These go to another rank."""
@@ -103,7 +103,7 @@ class Stretches:
 
     def _received(self, read: Iterable[Tensor]) -> None:
         """What is no parameter and gets a gradient may have come from another rank."""
-        for tensor in (t for t in read if t.requires_grad and t.is_leaf and not isinstance(t, nn.Parameter)):
+        for tensor in (t for t in read if t.requires_grad and not isinstance(t, nn.Parameter) and not is_result(t)):
             if id(tensor) not in self._leaves:
                 tensor.register_hook(lambda gradient, tensor=tensor: self._ended(tensor, gradient))
             self._leaves[id(tensor)] = tensor, digest(local(tensor))
@@ -119,3 +119,11 @@ class Stretches:
 
 def _storage(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
+
+
+def is_result(tensor: Tensor) -> bool:
+    """Whether differentiation goes on behind a tensor. Of a view whose base was written since, PyTorch does not say."""
+    try:
+        return tensor.grad_fn is not None
+    except RuntimeError:
+        return True
