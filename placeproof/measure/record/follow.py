@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
@@ -66,7 +66,7 @@ class Follower:
         self.awaited: set[tuple[int, int, int]] = set()
         self.before: dict[int, Tensor] = {}
         self.after: dict[int, tuple[Tensor, float]] = {}
-        self.model: Callable[[], nn.Module | None] = lambda: None  # a wrapper that a script drops takes its hooks with it
+        self.model: nn.Module | None = None
         self.begun, self._next_given, self._next_rows = False, list[str](), dict[int, int]()
         self.inside, self._next_by_row = 0, list[tuple[str, ...]]()
         self.computed, self.memory = Computed(recording), Memory()
@@ -167,7 +167,8 @@ class Follower:
 
     def begin(self, model: nn.Module) -> None:
         """The model is run for the first time: what was read of parameters before, and exchanged, built it."""
-        self.begun, self.model = True, weakref.ref(model)
+        self.begun = True
+        self.model = model.module if isinstance(model, DistributedDataParallel) else model  # one that is dropped takes its hooks with it
         self.computed.runs(model)
         self.recording.buffers = self._buffers(read=True)
         self.recording.events[:] = [replace(e, phase="setup") for e in self.recording.events if e.kind != "use"]
@@ -176,11 +177,10 @@ class Follower:
 
     def _buffers(self, *, read: bool) -> dict[str, str]:
         """Digests of the model's buffers: of all, or of those that it may ``read`` in training, which are no running statistics."""
-        model = self.model()
         with _disable_current_modes():
             return {
                 f"{path}.{name}".removeprefix("module.").removeprefix("."): digest(local(buffer))
-                for path, module in (() if model is None else model.named_modules())
+                for path, module in (() if self.model is None else self.model.named_modules())
                 for name, buffer in module.named_buffers(recurse=False)
                 if not buffer.is_meta and not (read and isinstance(module, _NormBase) and module.training)
             }
