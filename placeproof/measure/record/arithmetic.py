@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from placeproof.measure.record.comparing import Comparing, same_elements
-from placeproof.measure.record.loss import rational
+from placeproof.measure.record.factor import rational
 from placeproof.measure.record.nodes import NOTHING, ZERO, Node, Nodes
 from placeproof.measure.record.runs import mapped
 from placeproof.measure.record.shadow import Shadows

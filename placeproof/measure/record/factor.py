@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
-from math import prod
+from math import isfinite, prod
 
 #: A power of each quantity that takes part in a product.
 Powers = tuple[tuple[str, int], ...]
@@ -105,3 +106,13 @@ class Asked:
         """Numbers that are several products: their places, the products, and lines of the script."""
         left = [found & self.settled[i] if i < len(self.settled) else found for i, (found, _, _) in enumerate(self.answers)]
         return [(i, one, self.answers[i][2]) for i, one in enumerate(left) if len(one) > 1]
+
+
+def rational(value: float) -> Fraction | None:
+    """A floating-point number as the simple fraction that it stands for; None for one that stands for none."""
+    if not isfinite(value):
+        return None
+    near = Fraction(value).limit_denominator(1 << 20)
+    close = near != 0 and abs(float(near) - value) <= 1e-12 * abs(value)
+    single = 0 < abs(near) < 1 << 127 and struct.unpack("f", struct.pack("f", float(near)))[0] == value
+    return near if close or single else None

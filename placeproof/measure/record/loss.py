@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from math import isfinite, prod
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from placeproof.measure.record.factor import rational
 from placeproof.measure.record.recording import Turn
 
 #: Losses that reduce themselves: what autograd calls them, and the saved tensor that says over how many elements.
@@ -248,13 +249,3 @@ def _other(node: Any) -> Fraction | None:
         if isinstance(value, (int, float)):
             return rational(float(value))
     return None
-
-
-def rational(value: float) -> Fraction | None:
-    """A floating-point number as the simple fraction that it stands for; None for one that stands for none."""
-    if not isfinite(value):
-        return None
-    near = Fraction(value).limit_denominator(1 << 20)
-    close = near != 0 and abs(float(near) - value) <= 1e-12 * abs(value)
-    single = near != 0 and float(torch.tensor(float(near), dtype=torch.float32)) == value
-    return near if close or single else None

@@ -9,9 +9,9 @@ from hashlib import sha256
 from itertools import combinations
 
 from placeproof.core.mesh import USUAL_SPLITS
+from placeproof.measure.record.alike import differences
 from placeproof.measure.record.axes import Grid, ranks_of
 from placeproof.measure.record.chain import Axes, Chain, UnreadableError, flattened, read_chain, refuse_lines
-from placeproof.measure.record.computed import differences
 from placeproof.measure.record.experts import read_experts
 from placeproof.measure.record.layers import Layers, read_layers
 from placeproof.measure.record.nodes import ZERO

@@ -1,0 +1,57 @@
+"""Whether ranks compute the same, but for their samples: what :mod:`placeproof.measure.record.computed` wrote down of each, compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+from placeproof.measure.record.factor import rational
+from placeproof.measure.record.recording import Recording
+
+
+def differences(recordings: Mapping[int, Recording]) -> list[tuple[str, int]]:
+    """What ranks compute otherwise than rank 0, with the lines of the script."""
+    first, wrong = recordings[0], list[tuple[str, int]]()
+    for rank, other in recordings.items():
+        for own, theirs, turn in zip(first.graphs, other.graphs, first.turns, strict=False):
+            if own != theirs:
+                apart = sorted(dict(set(own) ^ set(theirs)))
+                listed = ", ".join(dict.fromkeys(f"`{name.partition('Backward')[0]}`" for name in apart[:3]))
+                wrong.append((f"the loss of rank {rank} is made by other operations than that of rank 0: {listed}", turn.line))
+        mine, there = _explained(first), _explained(other)
+        for where in first.numbers.keys() & other.numbers.keys():
+            alone = first.numbers[where] - other.numbers[where], other.numbers[where] - first.numbers[where]
+            unlike = [{n for n in numbers if n not in own} for numbers, own in zip(alone, (mine, there), strict=True)]
+            if all(unlike):
+                one, two = (", ".join(map(_shown, sorted(numbers, key=str)[:3])) for numbers in unlike)
+                wrong.append((f"rank {rank} computes `{where[1]}` with {two}, and rank 0 with {one}", where[0]))
+        for where in first.beside.keys() & other.beside.keys():
+            if first.beside[where] != other.beside[where]:
+                shape = min(first.beside[where] ^ other.beside[where])[0]
+                text = f"rank {rank} computes `{where[1]}` with another tensor of shape {shape} than rank 0, which is of no samples"
+                wrong.append((text, where[0]))
+    return list(dict.fromkeys(wrong))
+
+
+def _shown(value: float | str) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _explained(recording: Recording) -> set[float | str | Fraction]:
+    """Numbers that are understood of the losses of a rank: around them, and of how many elements and samples they are."""
+    found: set[Fraction] = set()
+    for turn in recording.turns:
+        every = [*turn.numbers, *(Fraction(n) for pair in turn.counts for n in pair if n)]
+        found |= {prod(every[i:j], start=Fraction(1)) for i in range(len(every)) for j in range(i + 1, len(every) + 1)} | {*every}
+    found |= {1 / n for n in found if n}
+    return _Rationals(found)
+
+
+class _Rationals(set[Any]):
+    """Numbers, whatever rounding they have."""
+
+    def __contains__(self, value: object) -> bool:
+        near = rational(float(value)) if isinstance(value, (int, float)) else None
+        return near is not None and (super().__contains__(near) or super().__contains__(-near))
