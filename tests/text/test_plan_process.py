@@ -29,7 +29,8 @@ def answered(*more: str) -> Any:
 def interrupted(word: str, folder: Path) -> tuple[int, str, str]:
     """What a search ends with that is interrupted as soon as its line has a word: the code, what it printed, and its messages."""
     asked = [*ASKED]
-    asked[asked.index("--top") + 1] = "30"  # so that much is left to do
+    for option, value in (("--top", "100"), ("--devices", "8"), ("--global-batch", "64")):  # so that much is left to do
+        asked[asked.index(option) + 1] = value
     ours, its = pty.openpty()
     with (folder / "out").open("w") as out:
         process = subprocess.Popen([*PLACEPROOF, *asked, "--jobs", "2"], stdout=out, stderr=its)
