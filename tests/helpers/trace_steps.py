@@ -595,6 +595,85 @@ STEPS = {
         """,
         "proved",
     ),
+    "another temperature on one rank": (
+        """
+        net, (x, y) = model(), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x) / (1.0 + 0.5 * dist.get_rank()), y).backward()
+        average(net)
+        optimizer.step()
+        """,
+        "rank 1 computes `div` with 1.5, and rank 0 with 1",
+    ),
+    "a branch that is detached on one rank": (
+        """
+        net, (x, y) = model(), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        h = net[0](x)
+        mse(net[2](h) + (h.detach() if dist.get_rank() else h), y).backward()
+        average(net)
+        optimizer.step()
+        """,
+        "the loss of rank 1 is made by other operations than that of rank 0",
+    ),
+    "another fixed matrix on one rank": (
+        """
+        net, (x, y) = model(), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        fixed = torch.eye(4) * (1 + dist.get_rank())
+        mse(net(x) @ fixed, y).backward()
+        average(net)
+        optimizer.step()
+        """,
+        "rank 1 computes `mm` with another tensor of shape (4, 4) than rank 0",
+    ),
+    "gradients that are written as arrays of NumPy": (
+        """
+        net, (x, y) = model(), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x), y).backward()
+        average(net)
+        half = net[0].weight.grad.numpy()
+        half *= 0.5
+        optimizer.step()
+        """,
+        "was written on rank 0 past PyTorch",
+    ),
+    "a number that passes for the number of ranks": (
+        """
+        net, (x, y) = model(), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x), y).backward()
+        for p in net.parameters():
+            dist.all_reduce(p.grad)
+            p.grad /= 2
+        optimizer.step()
+        """,
+        "the factor 1 / 2 is `1 / dp` as it is recorded, and not with another number of ranks",
+    ),
+    "the number of ranks": (
+        """
+        net, (x, y) = model(), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x), y).backward()
+        for p in net.parameters():
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+        optimizer.step()
+        """,
+        "proved",
+    ),
+    "copies that part while all are updated": (
+        """
+        net, (x, y) = model(), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x), y).backward()
+        average(net)
+        net[2].bias.grad.copy_(net[2].bias.grad.roll(dist.get_rank()))
+        optimizer.step()
+        """,
+        "after the step ranks have something else of `2.bias`, of which they have copies",
+    ),
     "a wrapper that is let go of before backward": (
         """
         net, (x, y) = model(), data()
