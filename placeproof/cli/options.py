@@ -10,7 +10,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
@@ -134,6 +134,8 @@ def show(document: Document, *, json_: bool, ascii: bool = True, detail: Detail 
     if json_:
         typer.echo(renderers.json(document, ascii=ascii), nl=False)
         return
+    sections = [*document.sections()]  # made once, for what is shown and for what is not
+    document = replace(document, sections=lambda: sections)
     typer.echo(renderers.text(document, detail), nl=False)
     missing = renderers.beyond(document, detail) if detail != "answer" else ()
     if more := [text for name, text in _MORE.items() if name in missing]:

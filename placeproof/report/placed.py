@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from placeproof.cost.model.process import process_memory
 from placeproof.planning.exact import Placed, Plan
 from placeproof.planning.space import AXES
 from placeproof.planning.task import Task
+from placeproof.report.models.fit import fits_all
 
 #: Whether a plan fits, as it is told.
 FITS = {True: "yes", False: "no", None: "?"}
@@ -37,8 +37,7 @@ def speed(task: Task, plan: Placed) -> Fraction:
 
 def fits(plan: Placed) -> bool | None:
     """Whether a plan's fullest device holds it, by the ranges of what else is there; None where these cannot tell."""
-    every = [process_memory(plan.step, cost).fits for cost in plan.step.d.costs]
-    return False if False in every else None if None in every else True
+    return fits_all(plan.step)
 
 
 def shares(plan: Placed) -> dict[str, Fraction]:
