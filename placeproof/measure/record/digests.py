@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.utils._python_dispatch import _disable_current_modes
 
 from placeproof.measure.record.shadow import local
@@ -36,3 +37,14 @@ def by_row(tensors: Iterable[Tensor], rows: int) -> list[tuple[str, ...]]:
             if tensor.layout == torch.strided and tensor.numel() % rows == 0 and not numbered:
                 kept.append(tuple(digest(row) for row in tensor.detach().reshape(rows, -1)))
     return kept
+
+
+def of_buffers(model: nn.Module | None, *, read: bool) -> dict[str, str]:
+    """Digests of a model's buffers, by name: of all, or of those that it may ``read`` in training, which are no running statistics."""
+    with _disable_current_modes():
+        return {
+            f"{path}.{name}".removeprefix("module.").removeprefix("."): digest(local(buffer))
+            for path, module in (() if model is None else model.named_modules())
+            for name, buffer in module.named_buffers(recurse=False)
+            if not buffer.is_meta and not (read and isinstance(module, _NormBase) and module.training)
+        }

@@ -12,17 +12,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
-from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parallel import DistributedDataParallel
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 
 from placeproof.measure.record.arithmetic import Arithmetic
 from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.computed import Computed, Memory
-from placeproof.measure.record.digests import by_row, bytes_of, digest
+from placeproof.measure.record.digests import by_row, bytes_of, digest, of_buffers
 from placeproof.measure.record.exchange import Exchanged, carry, read_exchange
 from placeproof.measure.record.frames import CLIPPING, DISTRIBUTED, TORCH, WRAPPERS, begun_by, line_of, within
 from placeproof.measure.record.moves import MOVES
@@ -170,20 +167,10 @@ class Follower:
         self.begun = True
         self.model = model.module if isinstance(model, DistributedDataParallel) else model  # one that is dropped takes its hooks with it
         self.computed.runs(model)
-        self.recording.buffers = self._buffers(read=True)
+        self.recording.buffers = of_buffers(self.model, read=True)
         self.recording.events[:] = [replace(e, phase="setup") for e in self.recording.events if e.kind != "use"]
         for state in self.recording.states:
             state.used, state.gathered = "", False
-
-    def _buffers(self, *, read: bool) -> dict[str, str]:
-        """Digests of the model's buffers: of all, or of those that it may ``read`` in training, which are no running statistics."""
-        with _disable_current_modes():
-            return {
-                f"{path}.{name}".removeprefix("module.").removeprefix("."): digest(local(buffer))
-                for path, module in (() if self.model is None else self.model.named_modules())
-                for name, buffer in module.named_buffers(recurse=False)
-                if not buffer.is_meta and not (read and isinstance(module, _NormBase) and module.training)
-            }
 
     def _use(self, tensor: Tensor, terms: tuple[int, ...], states: frozenset[int]) -> None:
         part = local(tensor)
@@ -315,14 +302,14 @@ class Follower:
         self.recording.updates, self.recording.settings, self.phase = {}, set(), "forward"
         self.recording.graphs, self.recording.numbers, self.recording.beside = [], {}, {}
         self.after.clear()
-        self.recording.buffers = self._buffers(read=True)
+        self.recording.buffers = of_buffers(self.model, read=True)
 
     def end(self) -> None:
         """The step is over: what parameters are now is what it leaves."""
         if self.frozen:
             return
         self.frozen = True
-        self.recording.buffers_left = self._buffers(read=False)
+        self.recording.buffers_left = of_buffers(self.model, read=False)
         with _disable_current_modes():
             self._keep()
 
@@ -533,39 +520,6 @@ class Follower:
                 for index in self.nodes.states(number) if number > ZERO else ():
                     self.recording.pieces.append(Piece(index, done.ranks, gather, bytes_of(flat[at : at + length])))
                 at += length
-
-
-class Dispatched(TorchDispatchMode):
-    """Shows the follower every operation on plain tensors."""
-
-    def __init__(self, follower: Follower) -> None:
-        super().__init__()
-        self.follower = follower
-
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        """Run the operation, and follow it."""
-        if any(issubclass(t, (DTensor, AsyncCollectiveTensor)) for t in types):
-            return NotImplemented  # it comes back as operations on local tensors
-        self.follower.begins(func, args, kwargs or {})
-        out = func(*args, **(kwargs or {}))
-        self.follower.operation(func, args, kwargs or {}, out)
-        return out
-
-
-class Called(TorchFunctionMode):
-    """Shows the follower every tensor that a function of torch reads and that gets a gradient."""
-
-    def __init__(self, follower: Follower) -> None:
-        super().__init__()
-        self.follower = follower
-
-    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Call the function, and note the leaves of a result that autograd will differentiate."""
-        out = func(*args, **(kwargs or {}))
-        self.follower.function((*args, *(kwargs or {}).values()), out)
-        return out
 
 
 def _written(func: Any, args: tuple[Any, ...]) -> list[Any]:

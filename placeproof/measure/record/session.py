@@ -33,11 +33,12 @@ from placeproof.measure.processes import launched
 from placeproof.measure.record.arithmetic import number
 from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.derivative import Ran, disagrees, moving
-from placeproof.measure.record.follow import Called, Dispatched, Follower, OverError
+from placeproof.measure.record.follow import Follower, OverError
 from placeproof.measure.record.frames import line_of
 from placeproof.measure.record.functions import Checked, checking
 from placeproof.measure.record.launch import Launch
 from placeproof.measure.record.loss import gradients_of, read_loss, unread
+from placeproof.measure.record.modes import Called, Dispatched
 from placeproof.measure.record.nodes import Nodes
 from placeproof.measure.record.recording import Recording
 from placeproof.measure.record.samples import Enough, Replaced, Replacing, dependent, watched, ways
