@@ -17,7 +17,7 @@ from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
 from placeproof.measure.record.axes import grid
 from placeproof.measure.record.chain import UnreadableError, read_chain
-from placeproof.measure.record.factor import deciding, recognise, written
+from placeproof.measure.record.factor import SCALES, TOTAL, Asked, deciding, recognise, written
 from placeproof.measure.record.nodes import Node, Nodes
 from placeproof.programs import read
 from placeproof.semantics.judge.verdict import judge
@@ -274,6 +274,23 @@ def test_ranks_that_decide_between_products_are_the_least_that_do() -> None:
     assert deciding(found, {"dp": 3}, 9, ()) == 2
     assert deciding(found, {"dp": 2, "tp": 2}, 4, (6, 8)) == 10
     assert deciding({(0, (("dp", 1),)), (1, (("dp", 1),))}, {"dp": 2}, 1, ()) is None
+
+
+def test_products_are_kept_that_are_what_another_number_of_ranks_says() -> None:
+    """What scales and is not said with one rank is 1 there; a product that is said nowhere else is of another step."""
+    by_ranks, by_batches = (0, (("dp", -1),)), (0, (("microbatches", -1),))
+    both = frozenset((by_ranks, by_batches))
+    alone = Asked({"dp": 1, "microbatches": 2})
+    alone.read(f"{SCALES}loss", (Fraction(1, 2),))
+    left = {f"{SCALES}loss": both, f"{SCALES}0 outer": both}
+    assert alone.kept(left) == {f"{SCALES}loss": {by_batches}, f"{SCALES}0 outer": {by_ranks}}
+    assert alone.kept({f"{SCALES}0 outer": both}) is None
+    assert alone.kept({**left, "own": both}) is None
+    alone.read(f"{TOTAL}0 outer", (Fraction(1),))
+    assert alone.kept({**left, f"{TOTAL}0 outer": frozenset()}) is None
+    cut = Asked({"dp": 4})
+    cut.read(f"{SCALES}loss", (Fraction(1, 2),))
+    assert cut.kept({f"{SCALES}loss": both}) == {f"{SCALES}loss": frozenset()}
 
 
 @pytest.mark.usefixtures("_torch")

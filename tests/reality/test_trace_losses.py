@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import trace_gradients
 import trace_losses
+import trace_models
 from samples import NIGHTLY
 from trace_gradients import HEAD
 
@@ -21,9 +22,10 @@ from placeproof.semantics.judge.verdict import judge
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork processes")
 _Tensors = list[list[float]]
-GRADIENTS = {name: body for name, body in trace_gradients.BODIES.items() if NIGHTLY or name in trace_gradients.FIRST}
-BODIES = trace_losses.BODIES | GRADIENTS
-REFUSED = trace_losses.REFUSED | trace_gradients.REFUSED | trace_gradients.RIGHT
+SOME = {name: body for of in (trace_gradients, trace_models) for name, body in of.BODIES.items() if NIGHTLY or name in of.FIRST}
+BODIES = trace_losses.BODIES | SOME
+RIGHT = trace_gradients.RIGHT | trace_models.RIGHT
+REFUSED = trace_losses.REFUSED | trace_gradients.REFUSED | trace_models.REFUSED | RIGHT
 
 
 def _trained(script: Path, world: int) -> list[Outcome[_Tensors]]:
@@ -54,7 +56,7 @@ def test_a_step_is_proved_where_it_trains_what_one_process_trains(name: str, tmp
     script.write_text(HEAD + "\n\ndef train():\n" + textwrap.indent(textwrap.dedent(BODIES[name]), "    "))
     right = _trains_what_one_process_trains(script)
     if name in REFUSED:
-        assert right == (name in trace_gradients.RIGHT)
+        assert right == (name in RIGHT)
         with pytest.raises(InputError) as refused:
             trace(script)
         assert REFUSED[name] in str(refused.value)

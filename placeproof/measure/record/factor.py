@@ -49,6 +49,10 @@ def written(factor: Fraction) -> str:
     return str(factor.numerator) if factor.denominator == 1 else f"{factor.numerator} / {factor.denominator}"
 
 
+def _value(powers: Powers, quantities: Mapping[str, int]) -> Fraction:
+    return prod((Fraction(quantities.get(name, 1)) ** power for name, power in powers), start=Fraction(1))
+
+
 def shown(powers: Powers) -> str:
     """A product as an expression of a step program."""
     above = [n for n, p in powers for _ in range(p)]
@@ -63,11 +67,11 @@ def shown(powers: Powers) -> str:
 _MOST = 16
 
 
-def deciding(found: set[Reading], degrees: Mapping[str, int], microbatches: int, without: Collection[int]) -> int | None:
+def deciding(found: Collection[Reading], degrees: Mapping[str, int], microbatches: int, without: Collection[int]) -> int | None:
     """The least number of ranks with which products differ that are equal now: with another degree of one axis, and ``without`` some."""
 
     def differ(counts: Mapping[str, int]) -> bool:
-        values = [prod((Fraction(counts[n]) ** p for n, p in powers), start=Fraction(1)) for _, powers in found]
+        values = [_value(powers, counts) for _, powers in found]
         return len(set(values)) == len(values)
 
     changed = [{**degrees, axis: n} for axis in degrees for n in range(2, _MOST + 1)]
@@ -75,25 +79,36 @@ def deciding(found: set[Reading], degrees: Mapping[str, int], microbatches: int,
     return min((world for world in worlds if world not in without), default=None)
 
 
+#: How places of factors begin: of what scales, and where nothing does, is 1; and of what divides by elements or samples of all ranks.
+SCALES, TOTAL = "scales ", "total "
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How numbers, of which one is a factor, can be read; ``line``: of the script."""
+
+    found: frozenset[Reading]
+    values: tuple[Fraction, ...]
+    line: int
+
+
 @dataclass(slots=True)
 class Asked:
-    """Numbers that were read as products, in the order in which a program says them. ``settled``: how each is to be read, where another
-    recording of the step with other numbers has decided it. ``lines``: of the script, where each was seen."""
+    """Numbers that were read as products, by where a program says them. ``settled``: how each is to be read, where another recording of the
+    step with other numbers has decided it."""
 
     quantities: Mapping[str, int]
-    settled: Sequence[set[Reading]] = ()
-    answers: list[tuple[set[Reading], tuple[Fraction, ...], int]] = field(default_factory=list)
+    settled: Mapping[str, frozenset[Reading]] = field(default_factory=dict)
+    answers: dict[str, Answer] = field(default_factory=dict)
 
     def read(
-        self, values: Sequence[Fraction], prefer: Sequence[str] = (), *, most: Fraction | None = None, line: int = 0
+        self, where: str, values: Sequence[Fraction], prefer: Sequence[str] = (), *, most: Fraction | None = None, line: int = 0
     ) -> Reading | None:
         """Which of some numbers, none larger than ``most``, is a product, and of what; of several the largest. None if none is."""
         fits = [(i, v) for i, v in enumerate(values) if v not in values[:i] and (most is None or v <= most)]
-        found: set[Reading] = {(i, powers) for i, v in fits for powers in readings(v, self.quantities)}
-        place = len(self.answers)
-        self.answers.append((found, tuple(values), line))
-        if place < len(self.settled):
-            found &= self.settled[place]
+        found = frozenset((i, powers) for i, v in fits for powers in readings(v, self.quantities))
+        self.answers[where] = Answer(found, tuple(values), line)
+        found &= self.settled.get(where, found)
         if not found:
             return None
         chosen = max({i for i, _ in found}, key=lambda i: values[i])
@@ -101,11 +116,16 @@ class Asked:
         assert powers is not None
         return chosen, powers
 
-    @property
-    def open(self) -> list[tuple[int, set[Reading], int]]:
-        """Numbers that are several products: their places, the products, and lines of the script."""
-        left = [found & self.settled[i] if i < len(self.settled) else found for i, (found, _, _) in enumerate(self.answers)]
-        return [(i, one, self.answers[i][2]) for i, one in enumerate(left) if len(one) > 1]
+    def kept(self, left: Mapping[str, frozenset[Reading]]) -> dict[str, frozenset[Reading]] | None:
+        """Those of some products, by where they are said, that are what was read here; None where this step says others. What only scales
+        and is not said here is 1."""
+        theirs = {where for where in self.answers if where not in left}
+        plain = {where for where in left if where.startswith(SCALES) and TOTAL + where.removeprefix(SCALES) not in self.answers}
+        if theirs or {*left} - plain - {*self.answers}:
+            return None
+        one = Answer(frozenset(), (Fraction(1),), 0)
+        values = {where: self.answers.get(where, one).values for where in left}
+        return {w: frozenset((i, p) for i, p in left[w] if values[w][i : i + 1] == (_value(p, self.quantities),)) for w in left}
 
 
 def rational(value: float) -> Fraction | None:

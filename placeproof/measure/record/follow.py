@@ -126,10 +126,10 @@ class Follower:
                 if isinstance(tensor, nn.Parameter) and tensor.requires_grad and tensor.is_leaf:
                     self.leaf(tensor)
             result = next(filter(is_result, read), None)
-            if result is not None and not self.inside:
+            if result is not None and not self.inside and self.phase != "backward":
                 self.beside(result, [t for t in read if not t.requires_grad])
                 self.stretches.beside(result, [t for t in read if not t.requires_grad])
-        if not self.frozen:
+        if not self.frozen and self.phase != "backward":
             self.stretches.read(read, made, inside=bool(self.inside))
 
     def given(self, values: Sequence[Any]) -> None:

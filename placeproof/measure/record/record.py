@@ -6,7 +6,7 @@ The script runs as it is; what it computes with the gradients of its parameters,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -18,7 +18,7 @@ from placeproof.core.mesh import SPLITS
 from placeproof.measure.record.axes import Grid, grid, with_stages
 from placeproof.measure.record.chain import BY_HAND, refuse_lines
 from placeproof.measure.record.constant import Again, Saying, numbers_alike, terms_alike, with_constant, with_multiple
-from placeproof.measure.record.factor import Asked, Reading, deciding, shown, written
+from placeproof.measure.record.factor import Answer, Asked, Reading, deciding, shown, written
 from placeproof.measure.record.launch import TIMEOUT, Launch, derivative_of, faked, forked, functions_of, others_of
 from placeproof.measure.record.pipeline import by_stages, joined
 from placeproof.measure.record.plan import StepPlan, parted, unlike_buffers
@@ -28,6 +28,8 @@ from placeproof.measure.record.write import write
 from placeproof.programs import read
 from placeproof.semantics.judge.verdict import judge
 
+#: How factors are to be read, by where a program says them.
+Left = dict[str, frozenset[Reading]]
 #: Up to how many ranks all are run under the fake backend; of more, rank 0 and its neighbour on each axis.
 _ALL_RANKS = 8
 
@@ -127,23 +129,25 @@ def _plan(recordings: dict[int, Recording], splits: Mapping[str, str]) -> tuple[
 def _said(first: Recording, plan: StepPlan, again: Again) -> tuple[str, Asked]:
     """The program of a step, with its factors as they are to be read."""
     text, asked = write(plan, first)
-    if asked.open or (first.own and any(not _of_batches(found) for found, _, _ in asked.answers)):
+    found = [answer.found for answer in asked.answers.values()]
+    if any(len(one) > 1 for one in found) or (first.own and not all(map(_of_batches, found))):
         text, _ = write(plan, first, _settled(first, plan, asked, again))
     return text, asked
 
 
 def _worlds(first: Recording, plan: StepPlan) -> list[int]:
-    """Other numbers of ranks with which a script may run."""
-    return sorted({first.world + 1, 2 * first.world, *(first.world * (n + 1) // n for n in plan.grid.sizes.values())})
+    """Other numbers of ranks with which a script may run: fewer first, for which it has samples enough."""
+    few = {first.world * (n - 1) // n for n in plan.grid.sizes.values() if n > 1}
+    return sorted({*few, first.world + 1, 2 * first.world, *(first.world * (n + 1) // n for n in plan.grid.sizes.values())})
 
 
-def _settled(first: Recording, plan: StepPlan, asked: Asked, planned: Again) -> list[set[Reading]]:
+def _settled(first: Recording, plan: StepPlan, asked: Asked, planned: Again) -> Left:
     """How each factor is to be read: as the product that it is with other numbers of ranks, too. Raises InputError where two are left."""
-    left = [found for found, _, _ in asked.answers]
+    left: Left = {where: answer.found for where, answer in asked.answers.items()}
     tried = list[str]()
     worlds, stages = _worlds(first, plan), {plan.grid.sizes.get(plan.stages, 1)}
     for number, world in enumerate(worlds):
-        if len(tried) < number and not any(len(found) > 1 for found in left):
+        if len(tried) < number and not any(len(found) > 1 for found in left.values()):
             break
         try:
             recordings, other = planned(world)
@@ -151,49 +155,49 @@ def _settled(first: Recording, plan: StepPlan, asked: Asked, planned: Again) -> 
         except InputError as error:
             tried.append(f"with {world} ranks: {error.diagnostics[0].message}")
             continue
-        if len(answers.answers) != len(left):
+        if (kept := answers.kept(left)) is None:
             tried.append(f"with {world} ranks the step is another one")
             continue
-        left = [a & b for a, (b, _, _) in zip(left, answers.answers, strict=True)]
+        left = kept
         stages.add(other.grid.sizes.get(other.stages, 1))
     if len(stages) == 1:
         left = _without_stages(plan, left)
-    unclear = [i for i, found in enumerate(left) if len(found) > 1 or (asked.answers[i][0] and not found)]
-    if len(tried) == len(worlds) and all(_of_axes(left[i]) for i in unclear):
+    unclear = [w for w, found in left.items() if len(found) > 1 or (asked.answers[w].found and not found)]
+    if len(tried) == len(worlds) and all(_of_axes(left[w]) for w in unclear):
         plan.notes.append("The script runs with this number of ranks alone: factors are the simplest products of its degrees.")
         return left
-    texts = [(_unclear(asked.answers[i], left[i], tried), asked.answers[i][2]) for i in unclear]
-    ways = [left[i] or asked.answers[i][0] for i in unclear]
+    texts = [(_unclear(asked.answers[w], left[w], tried), asked.answers[w].line) for w in unclear]
+    ways = [left[w] or asked.answers[w].found for w in unclear]
     ranks = {n for found in ways if (n := deciding(found, plan.grid.sizes, plan.turns, worlds if tried else ())) is not None}
     help = f"record it with another number of ranks, with which these differ: `--world {max(ranks)}`" if ranks else BY_HAND
-    if ranks and not all(left[i] for i in unclear):
+    if ranks and not all(left[w] for w in unclear):
         help += ", and give the script samples enough for so many micro-batches on each"
     refuse_lines(first.script, first.source, texts[:8], help=help)
     return left
 
 
-def _without_stages(plan: StepPlan, left: list[set[Reading]]) -> list[set[Reading]]:
+def _without_stages(plan: StepPlan, left: Left) -> Left:
     """Products without the number of stages, where there are some: for a script that has always as many, it is a number like any other."""
-    made = [{(i, powers) for i, powers in found if plan.stages not in dict(powers)} or found for found in left]
+    made = {w: frozenset((i, powers) for i, powers in found if plan.stages not in dict(powers)) or found for w, found in left.items()}
     if made != left:
         plan.notes.append("The script was seen with this number of stages alone: no factor is taken to be made of it.")
     return made
 
 
-def _of_batches(found: set[Reading]) -> bool:
+def _of_batches(found: Collection[Reading]) -> bool:
     """Whether a number is no product with the degree of an axis."""
     return all(name == "microbatches" for _, powers in found for name, _ in powers)
 
 
-def _of_axes(found: set[Reading]) -> bool:
+def _of_axes(found: Collection[Reading]) -> bool:
     """Whether products differ in degrees of axes alone."""
     return len({(i, dict(powers).get("microbatches", 0)) for i, powers in found}) == 1
 
 
-def _unclear(answer: tuple[set[Reading], tuple[Fraction, ...], int], left: set[Reading], tried: list[str]) -> str:
+def _unclear(answer: Answer, left: Collection[Reading], tried: list[str]) -> str:
     """Why it is not known of which counts a factor is made."""
-    found, values, _ = answer
-    ways = " or ".join(sorted({f"`{shown(powers)}`" for _, powers in left or found}))
+    values = answer.values
+    ways = " or ".join(sorted({f"`{shown(powers)}`" for _, powers in left or answer.found}))
     if not left:
         return f"the factor {written(values[0])} is {ways} as it is recorded, and not with another number of ranks"
     return f"the factor {written(values[0])} can be read as {ways}: record with other numbers of ranks or micro-batches" + "".join(

@@ -26,6 +26,7 @@ from torch.distributed.fsdp._fully_shard import _fsdp_collectives as fsdp_collec
 from torch.nn.modules import module as modules
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optimizers
+from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
@@ -248,9 +249,10 @@ def _given(follower: Follower) -> Iterator[None]:
     call = nn.Module.__call__
 
     def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if not follower.inside and torch.is_grad_enabled():
+        outer = not follower.inside and torch.is_grad_enabled() and follower.phase != "backward"  # where activations are computed again
+        if outer:
             follower.given(tree_leaves((args, kwargs)))
-        outer = not follower.inside and torch.is_grad_enabled() and not follower.frozen
+        outer &= not follower.frozen
         made = follower.stretches.call(tree_leaves((args, kwargs)), follower.line()) if outer else None
         if not follower.inside:
             follower.runs(module)
@@ -285,7 +287,7 @@ def _applied(follower: Follower) -> Iterator[None]:
 @contextmanager
 def _backward(follower: Follower) -> Iterator[None]:
     """Backward passes are counted, and their losses read."""
-    original, scale = torch.autograd.backward, torch.amp.GradScaler.scale
+    original, scale, engine = torch.autograd.backward, torch.amp.GradScaler.scale, torch.autograd._engine_run_backward
 
     def scaled(self: torch.amp.GradScaler, outputs: Any) -> Any:
         out = scale(self, outputs)
@@ -302,11 +304,21 @@ def _backward(follower: Follower) -> Iterator[None]:
             follower.computed.loss(roots[0].grad_fn)
             follower.phase = "backward"
         original(tensors, *args, **kwargs)
-        if outer:
+        if outer:  # else activations are computed once more within a pass, and differentiated
             follower.stretches.end()
-        follower.phase = "between" if follower.phase == "backward" else follower.phase
+            follower.phase = "between" if follower.phase == "backward" else follower.phase
 
-    with mock.patch.object(torch.autograd, "backward", backward), mock.patch.object(torch.amp.GradScaler, "scale", scaled):
+    def engaged(*args: Any, **kwargs: Any) -> Any:
+        with ExitStack() as stack:  # `Tensor.backward` turns off what is shown functions
+            if not any(isinstance(mode, Called) for mode in _get_current_function_mode_stack()):
+                stack.enter_context(Called(follower))
+            return engine(*args, **kwargs)
+
+    with (
+        mock.patch.object(torch.autograd, "backward", backward),
+        mock.patch.object(torch.autograd, "_engine_run_backward", engaged),
+        mock.patch.object(torch.amp.GradScaler, "scale", scaled),
+    ):
         yield
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from math import prod
 
 from placeproof.core.mesh import USUAL_SPLITS
 from placeproof.measure.record.chain import Chain, ChainStep, Clip, refuse_lines
-from placeproof.measure.record.factor import Asked, Reading, readings, shown, written
+from placeproof.measure.record.factor import SCALES, TOTAL, Asked, Reading, readings, shown, written
 from placeproof.measure.record.plan import ParameterSet, StepPlan
 from placeproof.measure.record.recording import Recording
 
 
-def write(plan: StepPlan, recording: Recording, settled: Sequence[set[Reading]] = ()) -> tuple[str, Asked]:
+def write(plan: StepPlan, recording: Recording, settled: Mapping[str, frozenset[Reading]] | None = None) -> tuple[str, Asked]:
     """The program as text, and how its factors were read. ``settled``: how each of them is to be read."""
     sizes = plan.grid.sizes if plan.turns == 1 else {**plan.grid.sizes, "microbatches": plan.turns}
-    asked = Asked(sizes, settled)
+    asked = Asked(sizes, settled or {})
     return _Writer(_merged(plan, sizes), recording, asked).text(), asked
 
 
@@ -85,9 +85,9 @@ class _Writer:
                     self.lines.append("    " * self.depth + comment)
                 self.said = comment
 
-    def factor(self, value: Fraction, prefer: tuple[str, ...], line: int = 0) -> str:
+    def factor(self, where: str, value: Fraction, prefer: tuple[str, ...], line: int = 0) -> str:
         """A scaling in the program's words: as a product of what the step counts, or as the number that it is."""
-        read = self.asked.read((value,), prefer, line=line)
+        read = self.asked.read(SCALES + where, (value,), prefer, line=line)
         return written(value) if read is None else shown(read[1])
 
     def applied(self, steps: tuple[ChainStep, ...], expr: str, chain: Chain) -> str:
@@ -95,21 +95,23 @@ class _Writer:
         for step in steps:
             if step.kind == "scale":
                 axes = (*chain.axes("all_reduce"), *chain.axes("reduce_scatter"))
-                text = self._scale(step.factor, (*axes, "microbatches", *self.plan.grid.sizes), min(step.lines, default=0))
+                number = next(i for i, part in enumerate(self.plan.parts) if part.chain is chain)
+                where = f"{number} {'inner' if any(s is step for s in chain.inner) else 'outer'}"
+                text = self._scale(where, step.factor, (*axes, "microbatches", *self.plan.grid.sizes), min(step.lines, default=0))
                 expr = expr if text == "1" else f"scale({expr}, {text})"
             else:
                 expr = f"{step.kind}({expr}, {', '.join(step.axes)}{', op=mean' if step.op == 'mean' else ''})"
         return expr
 
-    def _scale(self, value: Fraction, prefer: tuple[str, ...], line: int) -> str:
+    def _scale(self, where: str, value: Fraction, prefer: tuple[str, ...], line: int) -> str:
         """A factor, which of sums may divide by the elements, or the samples, of all ranks and micro-batches."""
         if self.summed:
             most = Fraction(prod(self.plan.grid.sizes.values()))
-            read = self.asked.read([value * n for n in self.plan.total], prefer, most=most, line=line)
+            read = self.asked.read(TOTAL + where, [value * n for n in self.plan.total], prefer, most=most, line=line)
             if read is not None:
                 above = shown(read[1])
                 return f"{above if above == '1' else f'({above})'} / n"
-        return self.factor(value, prefer, line)
+        return self.factor(where, value, prefer, line)
 
     def _own(self) -> str | None:
         """The factor between a sum that is divided by its own number of elements, or of samples, and a mean; None if it is not."""
@@ -117,7 +119,7 @@ class _Writer:
         if not turn.summed or turn.factor == 1 or self.plan.uneven:
             return None
         prefer = ("microbatches", *self.plan.grid.sizes)
-        read = self.asked.read([turn.factor * n for n in (turn.count, turn.rows)], prefer, most=Fraction(1), line=turn.line)
+        read = self.asked.read("own", [turn.factor * n for n in (turn.count, turn.rows)], prefer, most=Fraction(1), line=turn.line)
         return None if read is None else shown(read[1])
 
     def passed(self, expr: str) -> str:
@@ -126,7 +128,7 @@ class _Writer:
         expr = f"scale({expr}, tokens({'i' if self.plan.turns > 1 else ''}))" if self.summed else expr
         expr = f"scale({expr}, {written(self.plan.constant)})" if self.plan.constant != 1 else expr
         scaled = self.own is None and (turn.scaled or turn.factor != 1)
-        text = self._scale(turn.factor, ("microbatches", *self.plan.grid.sizes), turn.line) if scaled else self.own or "1"
+        text = self._scale("loss", turn.factor, ("microbatches", *self.plan.grid.sizes), turn.line) if scaled else self.own or "1"
         return expr if text == "1" else f"scale({expr}, {text})"
 
     # The program.
