@@ -32,6 +32,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "derive": (
         *("--set", "--precision", "--world", "--profile", "--with", "--shapes", "--rank", "--option", "--model", "--recompute", "--stages"),
         *("--width", "--cluster", "--efficiency", "--overlap", "--plot", "--shards", "--from", "--as", "--shapes-from", "--shapes-to"),
+        "--html",
     ),
     "compare": (
         "--set",
@@ -48,6 +49,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "--recompute",
         "--stages",
         "--cluster",
+        "--html",
     ),
     "prove": (
         "--without",
@@ -61,8 +63,9 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "--replay-script",
         "--against",
         "--from",
+        "--html",
     ),
-    "check": ("--level", "--jobs", "--seeds"),
+    "check": ("--level", "--jobs", "--seeds", "--html"),
     "list": ("--system",),
     "explain": (),
     "replay": ("--backend", "--timeout"),
@@ -107,6 +110,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--for-all": ("N_dp >= 2", "m == 4", "N >= 1"),
     "--without": ("separable-loss", "equal-token-counts"),
     "--against": ("ddp", "zero3", "a.step"),
+    "--html": ("out.html", "x/out.html", "out.svg"),
     "--plot": ("out.svg", "x/out.svg", "out.png"),
     "--smtlib": ("queries", "/dev/null"),
     "--replay-script": ("replay.py", "/nowhere/r.py"),

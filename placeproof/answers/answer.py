@@ -8,7 +8,7 @@ from dataclasses import fields
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from placeproof.report import renderers
+from placeproof.report import hypertext, renderers
 
 if TYPE_CHECKING:
     from placeproof.core.strategy import Strategy
@@ -45,7 +45,7 @@ class Answer:
         return f"<{next(iter(self.document.sections())).title}>"
 
     def _repr_html_(self) -> str:
-        return renderers.html(self.document)
+        return hypertext.fragment(self.document)
 
     def _repr_markdown_(self) -> str:
         return renderers.markdown(self.document)

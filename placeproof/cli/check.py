@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placeproof.cli.options import show
+from placeproof.cli.options import HtmlOption, page_path, show
 from placeproof.cli.process import EXIT_BAD_INPUT, progress
 from placeproof.core.diagnostics import Problems
 
@@ -34,6 +34,7 @@ def command(
     no_second_opinion: Annotated[bool, typer.Option("--no-second-opinion", help="Do not ask the second solver.")] = False,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Check everything anew.")] = False,
     update: Annotated[bool, typer.Option("--update", help="Accept the verdicts: write them to the lock file.")] = False,
+    html: HtmlOption = None,
     json_: Annotated[bool, typer.Option("--json", help="As JSON data, schema placeproof.check/1.")] = False,
 ) -> int:
     """Check theorems against what is expected of them, and against the lock file."""
@@ -41,6 +42,7 @@ def command(
     from placeproof.theory.suite.reads import listening
 
     _check_options(level, jobs, seeds)
+    page = page_path(html)
     with listening():
         loaded = load(wanted or [])
         chosen = [t for t in loaded.theorems if t.level <= level]
@@ -56,7 +58,7 @@ def command(
 
         unreadable = [f"{d.code}: {d.message}" for d in problems.found]
         single = bool(wanted) and len(chosen) == 1
-        show(document(outcomes, unreadable, changed, time.perf_counter() - began, single=single), json_=json_)
+        show(document(outcomes, unreadable, changed, time.perf_counter() - began, single=single), json_=json_, page=page)
     return _end(outcomes, problems, changed)
 
 

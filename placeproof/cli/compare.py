@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placeproof.cli.options import Exact, Given, OfStep, Shown, option, read_as, show, takes
+from placeproof.cli.options import Exact, Given, HtmlOption, OfStep, Shown, option, page_path, read_as, show, takes
 from placeproof.core.diagnostics import Diagnostic, InputError, Problems
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class Options:
     exact: Exact
     about: OfStep
     shown: Shown
+    html: HtmlOption = None
     json_: bool = option("--json", "Print JSON (schema placeproof.compare/1; with --model, placeproof.compare-models/1).", default=False)
 
 
@@ -44,12 +45,13 @@ def command(options: Options) -> None:
     options.about.check(problems)
     options.exact.check(problems)
     detail = options.shown.detail(["--json"] if options.json_ else [], problems)
+    path = problems.attempt(lambda: page_path(options.html))
     beside = [f"`{name}`" for name, text in (("--of", options.of), ("--shapes", options.exact.shapes)) if text is not None]
     if options.about.model is not None and beside:
         verb = "does" if len(beside) == 1 else "do"
         problems.add("PP104", f"{' and '.join(beside)} {verb} not go with `--model`", help="leave one of them out; `--json` goes with it")
     document = _strategies(options, problems) if options.of is None else _profiles(options, options.of, problems)
-    show(document, json_=options.json_, ascii=False, detail=detail)
+    show(document, json_=options.json_, ascii=False, detail=detail, page=path())
 
 
 def _strategies(o: Options, problems: Problems) -> Document:

@@ -8,7 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placeproof.cli.options import Exact, Given, OfStep, ProfileOption, Shown, WithOption, given, option, picture_path, read_as, show, takes
+from placeproof.cli.options import (
+    Exact,
+    Given,
+    HtmlOption,
+    OfStep,
+    ProfileOption,
+    Shown,
+    WithOption,
+    given,
+    option,
+    page_path,
+    picture_path,
+    read_as,
+    show,
+    takes,
+)
 from placeproof.core.diagnostics import Problems, refuse
 from placeproof.core.files import write_text
 
@@ -73,6 +88,7 @@ class Options:
     markdown: bool = option("--markdown", "Print the closed forms as Markdown.", default=False)
     python: bool = option("--python", "Print the closed forms as Python functions.", default=False)
     shown: Shown
+    html: HtmlOption = None
     as_: str | None = option(
         "--as",
         "Print the strategy as a configuration that reads back as it: accelerate, deepspeed, megatron or torchtitan.",
@@ -97,7 +113,7 @@ class Options:
     @property
     def of_no_matter(self) -> list[str]:
         """Options that were given, and change nothing of what is printed."""
-        if self.about.plot is not None:
+        if self.about.plot is not None or self.html is not None:
             return []  # a picture is of the numbers, too
         matters = set(self.forms) | _OF_PROGRAM | ({"--set"} if self.about.model is not None else set())
         if self.alone:
@@ -182,7 +198,7 @@ def _show(o: Options, subject: Subject, tasks: Sequence[_Task]) -> None:
         form = {"--latex": renderers.latex, "--markdown": renderers.markdown, "--python": renderers.python}[o.forms[0]]
         typer.echo(form(together), nl=False)
         return
-    show(together, json_=o.json_, ascii=False, detail=o.shown.detail((), Problems()))
+    show(together, json_=o.json_, ascii=False, detail=o.shown.detail((), Problems()), page=page_path(o.html))
 
 
 def _check(o: Options, linked: bool, problems: Problems) -> None:
@@ -215,6 +231,9 @@ def _check(o: Options, linked: bool, problems: Problems) -> None:
     if o.with_ and o.profile is None:
         problems.add("PP104", "`--with` names an implementation of a profile", help="add `--profile torch-2.13`")
     o.exact.check(problems)
+    problems.attempt(lambda: page_path(o.html))
+    if o.html is not None and (alone := [name for name in forms if name != "--json"]):
+        problems.add("PP104", f"`{alone[0]}` prints something else than a page has", help="leave it out, or `--html`")
     if o.exact.shapes is not None and (formulas := [name for name in forms if name in _FORMULAS]):
         problems.add("PP104", f"exact bytes are no formulas: `{formulas[0]}` does not go with `--shapes`", help="leave one of the two out")
 

@@ -127,10 +127,15 @@ def _fields(record: Any) -> Iterator[Field[Any]]:
             yield one
 
 
-def show(document: Document, *, json_: bool, ascii: bool = True, detail: Detail = "full") -> None:
-    """Print a result as text, as much of it as is asked for, or as JSON; ``ascii``: with other letters as escapes."""
+def show(document: Document, *, json_: bool, ascii: bool = True, detail: Detail = "full", page: Path | None = None) -> None:
+    """Print a result as text, as much of it as is asked for, or as JSON; ``ascii``: with other letters as escapes. ``page``: where it is
+    written as a page, too."""
     from placeproof.report import renderers
 
+    if page is not None:
+        from placeproof.report.page import page as made
+
+        files.write_text(page, made(document), code="PP104")
     if json_:
         typer.echo(renderers.json(document, ascii=ascii), nl=False)
         return
@@ -183,6 +188,11 @@ def picture_path(plot: str | None) -> Path | None:
     return None if plot is None else output("--plot", plot, "a picture is written as SVG", ".svg")
 
 
+def page_path(html: str | None) -> Path | None:
+    """Where a page goes, as :func:`picture_path`."""
+    return None if html is None else output("--html", html, "a page is written as HTML", ".html")
+
+
 def cluster_path(out: str | None) -> Path | None:
     """Where a cluster's file goes, as :func:`picture_path`."""
     return None if out is None else output("--out", out, "a cluster is written as TOML", ".toml")
@@ -198,6 +208,10 @@ def output(option: str, text: str, what: str, ending: str) -> Path:
     return path
 
 
+HtmlOption = Annotated[
+    str | None,
+    typer.Option("--html", metavar="FILE.html", help="Write the result as a page to look at, too: one file that loads nothing."),
+]
 ProfileOption = Annotated[
     str | None, typer.Option("--profile", metavar="NAME", help="As a system runs it: `placeproof list profiles`. [default: ideal]")
 ]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from placeproof.cli import sweep
-from placeproof.cli.options import OfModel, built, given, option, said, show, takes
+from placeproof.cli.options import HtmlOption, OfModel, built, given, option, page_path, said, show, takes
 from placeproof.cli.process import EXIT_INTERRUPTED, live_line
 from placeproof.core.diagnostics import Problems, refuse
 from placeproof.core.files import write_text
@@ -66,6 +66,7 @@ class CommandLine:
     certificate: Path | None = option(
         "--certificate", "Write why nothing of the grid is faster, as `placeproof verify FILE` checks it.", metavar="FILE"
     )
+    html: HtmlOption = None
     json_: bool = option("--json", "Print JSON (schema placeproof.plan/1, of a sweep placeproof.sweep/1).", default=False)
 
 
@@ -73,20 +74,22 @@ class CommandLine:
 def command(line: CommandLine) -> int:
     """The best placements of a model on a cluster: each derived exactly, and proved; nothing of the grid is left out without a reason."""
     if line.sweep.sweep is not None:
-        if names := [*given(line.question), *([] if line.certificate is None else ["--certificate"])]:
+        other = {"--certificate": line.certificate, "--html": line.html}
+        if names := [*given(line.question), *(name for name, value in other.items() if value is not None)]:
             refuse("PP104", f"a sweep's file says what is asked, and not {', '.join(names)}", help=f"write it in {line.sweep.sweep}")
         return sweep.run(line.sweep, Options, check, planned, json_=line.json_)
     if names := given(replace(line.sweep, jobs=None)):
         refuse("PP104", f"{', '.join(names)}: that is said of a sweep", help="add `--sweep FILE`")
     if line.certificate is not None and line.question.objective != "time":
         refuse("PP104", "a certificate is about the seconds of a step", help="`--objective time`, or no `--certificate`")
+    page = page_path(line.html)
     from placeproof.answers.plan import plan
     from placeproof.planning.crew import Running
 
     with live_line() as tell:
         running = Running(jobs=line.sweep.jobs or os.cpu_count() or 1, tell=tell, partial=True)
         found = plan(**asked(line.question), running=running)
-    show(found.document, json_=line.json_, ascii=False)
+    show(found.document, json_=line.json_, ascii=False, page=page)
     if not found.outcome.complete:
         return EXIT_INTERRUPTED
     if line.certificate is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from placeproof.cli.options import Env, From, ProfileOption, WithOption, World, given, option, read_as, show, takes
+from placeproof.cli.options import Env, From, HtmlOption, ProfileOption, WithOption, World, given, option, page_path, read_as, show, takes
 from placeproof.core.diagnostics import Problems, refuse, suggestion
 from placeproof.core.files import make_folder, write_text
 
@@ -30,8 +30,8 @@ _SUBJECT = (
     "A strategy such as `zero3 * tp`, a step program `mine.step`, a configuration `ds_config.json`, or a name of `placeproof list blocks`."
 )
 #: What a proof of something else than one step takes; other options are refused, and none is passed over in silence.
-_OF_CATALOGUE = {"--catalogue", "--json"}
-_OF_TWO_STEPS = {"--against", "--without", "--from", "--world", "--env", "--profile", "--with", "--budget", "--allow", "--json"}
+_OF_CATALOGUE = {"--catalogue", "--json", "--html"}
+_OF_TWO_STEPS = {"--against", "--without", "--from", "--world", "--env", "--profile", "--with", "--budget", "--allow", "--json", "--html"}
 _OF_STEPS = {"--without", "--for-all", "--mend"}
 #: Second opinions about one step.
 _OF_A_STEP = ("cutoff", "composition")
@@ -76,6 +76,7 @@ class Options:
         "--against", "Also say whether the step does what another one does: a strategy, or a step program.", metavar="OTHER"
     )
     mend: Path | None = option("--mend", "Solve for the factors that a step lacks, and write the step with them.", metavar="FILE")
+    html: HtmlOption = None
     json_: bool = option("--json", "Print JSON (schema placeproof.prove/1).", default=False)
 
     @property
@@ -102,7 +103,7 @@ def command(options: Options) -> int:
     """
     from placeproof.answers.subject import LinkedProgram, imported, read_all
 
-    dropped = _assumptions(options.without or [])
+    dropped, _ = _assumptions(options.without or []), page_path(options.html)
     if options.catalogue or options.subject is None:
         return _catalogue(options)
     if options.with_ and options.profile is None:
@@ -164,7 +165,7 @@ def _answered(judgement: Document, o: Options, subjects: Sequence[Subject], code
         from placeproof.report.proof.excepted import WORD, excepted
 
         judgement, code = excepted(judgement, left), EXIT_CODES[WORD]
-    show(joined({"": judgement}, read_as(subjects), "imported"), json_=o.json_)
+    show(joined({"": judgement}, read_as(subjects), "imported"), json_=o.json_, page=page_path(o.html))
     if any(o["answer"] not in ("unsat", "silent") for o in opinion.get("second_opinion", [])):
         typer.echo("error: the solvers disagree; please report this", err=True)
         return 70
@@ -280,7 +281,7 @@ def _catalogue(o: Options) -> int:
     from placeproof.report.proof import catalogue
 
     rows, refused = catalogue.judged()
-    show(catalogue.document(rows, refused), json_=o.json_)
+    show(catalogue.document(rows, refused), json_=o.json_, page=page_path(o.html))
     surprises = [row["verdict"] for row in rows if row["verdict"] != row["expected"]]
     return 0 if not surprises else EXIT_CODES["unknown" if "unknown" in surprises else "refuted"]
 

@@ -79,6 +79,7 @@ def _data(d: Derivation, numbers: Numbers, shards: Shards | None) -> dict[str, A
 def _event(m: Message) -> dict[str, Any]:
     """What one message is; as data, and as a row."""
     return {
+        "line": None if m.stmt.place is None else m.stmt.place.line,
         "collective": m.collective,
         "state": m.state,
         "axes": list(m.axes),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import sympy
 
     from placeproof.cost.reason import Reason
+    from placeproof.schedules import Timetable
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +111,17 @@ class Form:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """One result, by name. ``data``, ``sections`` and ``forms`` are made at each call. ``measure``: what the forms are in."""
+    """One result, by name. ``data``, ``sections`` and ``forms`` are made at each call.
+
+    ``measure``: what the forms are in. ``timeline``: who does what when in a step, where that is known.
+    """
 
     name: str
     sections: Callable[[], Iterable[Section]]
     data: Callable[[], Any]
     forms: Callable[[], Sequence[Form]] = tuple
     measure: str = "bytes per device"
+    timeline: Callable[[], Timetable | None] = lambda: None
 
 
 def section(title: str, *parts: SectionPart, detail: Detail = "usual") -> Section:
@@ -149,4 +154,5 @@ def joined(parts: Mapping[str, Document], before: Document | None = None, field:
     def forms() -> list[Form]:
         return [form for document in documents for form in document.forms()]
 
-    return Document(name=documents[0].name, sections=sections, data=data, forms=forms, measure=documents[0].measure)
+    first = documents[0]
+    return Document(name=first.name, sections=sections, data=data, forms=forms, measure=first.measure, timeline=first.timeline)

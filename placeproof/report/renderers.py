@@ -1,8 +1,7 @@
-"""Documents as text, JSON, Markdown, HTML, LaTeX, and as a Python module."""
+"""Documents as text, JSON, Markdown, LaTeX, and as a Python module; ``hypertext.py`` makes HTML of them."""
 
 from __future__ import annotations
 
-import html as escaping
 import json as notation
 import keyword
 import re
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from placeproof.report.document import (
     DETAILS,
-    Cell,
     Code,
     Detail,
     Document,
@@ -24,7 +22,8 @@ from placeproof.report.document import (
     SectionPart,
     Table,
 )
-from placeproof.report.units import bytes_text, plain
+from placeproof.report.grid import grid
+from placeproof.report.units import plain
 
 if TYPE_CHECKING:
     import sympy
@@ -60,7 +59,7 @@ def _lines(part: SectionPart) -> Iterator[str]:
             yield from (f"  - {line}" if items else f"  {line}" for line in lines)
         case Table():
             table = [part.head, *part.rows] if part.head and part.rows else part.rows
-            yield from columns(_grid(table, str), part.right)
+            yield from columns(grid(table, str), part.right)
         case Reasons(steps):
             for number, step in enumerate(steps, start=1):
                 yield from (f"  {number:>2}. {step.rule}", f"        = {step.expression}", f"      because {step.why}")
@@ -76,19 +75,6 @@ def columns(rows: Sequence[Sequence[str]], right: Container[int] = (), indent: s
     for row in rows:
         cells = (c.rjust(widths[i]) if i in right else c.ljust(widths[i]) if i < len(row) - 1 else c for i, c in enumerate(row))
         yield (indent + "  ".join(cells)).rstrip()
-
-
-def _grid(rows: Sequence[Sequence[Cell]], formula: Callable[[Any], str], word: Callable[[str], str] = str) -> list[list[str]]:
-    """The cells of rows as text; of a figure two, but where no value of a figure is known."""
-    valued = any(isinstance(cell, Figure) and cell.value is not None for row in rows for cell in row)
-
-    def cells(cell: Cell) -> list[str]:
-        if isinstance(cell, Figure):
-            value = "" if cell.value is None else bytes_text(cell.value)
-            return [formula(cell.formula), *([word(value)] if valued else [])]
-        return [word(cell) if isinstance(cell, str) else formula(cell)]
-
-    return [[text for cell in row for text in cells(cell)] for row in rows]
 
 
 # JSON.
@@ -119,7 +105,7 @@ def as_data(value: Any, number: Callable[[Fraction], Any] = plain) -> Any:
             return str(value)
 
 
-# Markdown and HTML.
+# Markdown.
 
 
 def markdown(document: Document) -> str:
@@ -144,56 +130,17 @@ def _marked(part: SectionPart, title: str) -> str:
         case Reasons(steps):
             return "\n".join(f"{n}. {_word(s.rule)}: `{s.expression}`, because {_word(s.why)}" for n, s in enumerate(steps, start=1))
         case Table():
-            rows = _grid(part.rows, lambda formula: f"`{formula}`", _word)
+            rows = grid(part.rows, lambda formula: f"`{formula}`", _word)
             width = max(map(len, [part.head, *rows]), default=0)
             head = [*part.head] if part.head else [title]
-            grid = [head, ["---:" if i in set(part.right) else "---" for i in range(width)], *rows]
-            return "\n".join("| " + " | ".join([*cells, *[""] * (width - len(cells))]) + " |" for cells in grid) if rows else title
+            table = [head, ["---:" if i in set(part.right) else "---" for i in range(width)], *rows]
+            return "\n".join("| " + " | ".join([*cells, *[""] * (width - len(cells))]) + " |" for cells in table) if rows else title
 
 
 def _word(text: str) -> str:
     """Text in which nothing but what stands between backticks means anything to Markdown."""
     parts = text.split("`")
     return "`".join(part if i % 2 else re.sub(r"([\\*|<\[\]]|\b_|_\b)", r"\\\1", part) for i, part in enumerate(parts))
-
-
-def html(document: Document) -> str:
-    """A fragment that needs no style sheet, as notebooks show it."""
-    body = "".join(_hypertext(one) for one in document.sections())
-    return f'<div class="placeproof">{body}</div>'
-
-
-def _hypertext(section: Section) -> str:
-    title = f"<h4>{escaping.escape(section.title)}</h4>" if section.title else ""
-    return title + "".join(_element(part) for part in section.parts)
-
-
-def _element(part: SectionPart) -> str:
-    match part:
-        case Lines([]) | Code([]) | Notes([], _) | Table([], _, _):
-            return ""
-        case Lines(lines):
-            return f"<p>{'<br>'.join(map(escaping.escape, lines))}</p>"
-        case Code(lines):
-            return "<pre>" + escaping.escape("\n".join(lines)) + "</pre>"
-        case Notes(lines, _):
-            return "<ul>" + "".join(f"<li>{escaping.escape(line)}</li>" for line in lines) + "</ul>"
-        case Reasons(steps):
-            each = (f"{_said(s.rule)}: <code>{_said(s.expression)}</code>, because {_said(s.why)}" for s in steps)
-            return "<details><summary>derivation</summary><ol>" + "".join(f"<li>{step}</li>" for step in each) + "</ol></details>"
-        case Table():
-            head = "".join(f"<th>{escaping.escape(cell)}</th>" for cell in part.head)
-            rows = _grid(part.rows, lambda formula: f"<code>{_said(formula)}</code>", escaping.escape)
-            body = "".join("<tr>" + "".join(_cell(c, right=i in set(part.right)) for i, c in enumerate(row)) + "</tr>" for row in rows)
-            return "<table>" + (f"<tr>{head}</tr>" if head else "") + body + "</table>"
-
-
-def _said(value: object) -> str:
-    return escaping.escape(str(value))
-
-
-def _cell(text: str, *, right: bool) -> str:
-    return f'<td style="text-align: {"right" if right else "left"}">{text}</td>'
 
 
 # LaTeX.

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from placeproof.cli.options import option, takes
 from placeproof.core.diagnostics import InputError, Problems
-from placeproof.report import renderers
+from placeproof.report import hypertext, renderers
 from placeproof.report.document import Code, Document, Figure, Form, Lines, Notes, Reasons, Table, joined, listing, section
 
 P, N = sympy.symbols("P N")
@@ -74,13 +74,13 @@ def test_markdown() -> None:
 
 
 def test_html() -> None:
-    told = renderers.html(document())
+    told = hypertext.fragment(document())
     assert told.startswith('<div class="placeproof"><h4>a title</h4><p>first<br>second</p><ul><li>a note</li></ul>')
-    assert "<code>2*P</code>" in told
+    assert '<math alttext="2*P"><mrow><mn>2</mn>' in told
     assert "never" not in told
     assert '<td style="text-align: right">10</td>' in told
     assert "<pre>  1 | x &lt; y\n    | ^</pre>" in told
-    assert "<li>shard: <code>P/N</code>, because `dp` splits it</li>" in told
+    assert '<li>shard: <math alttext="P/N"><mrow><mfrac><mi>P</mi><mi>N</mi></mfrac></mrow></math>, because `dp` splits it</li>' in told
 
 
 def test_latex_has_what_people_read() -> None:

@@ -373,6 +373,10 @@ class StepTime:
             "update": Fraction(tail.update),
         }
 
+    def idle(self, stage: StageTime) -> Fraction:
+        """The share of the passes' time for which a device of a stage waits."""
+        return 1 - self.price.amount(self.d.batches) * sum(map(Fraction, stage.passes)) / self.passes if self.passes else Fraction(0)
+
     @cached_property
     def utilisation(self) -> tuple[Fraction, Fraction]:
         """MFU and HFU: see :func:`utilisation`."""

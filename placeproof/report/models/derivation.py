@@ -13,8 +13,10 @@ from placeproof.cost.closed import tidy
 from placeproof.cost.model import ModelDerivation, StageCost
 from placeproof.cost.model.chunks import MANY
 from placeproof.cost.model.derivation import WIDTHS
+from placeproof.cost.model.passes import work_timeline
 from placeproof.cost.model.recomputation import meaning
 from placeproof.cost.model.stages import Stage
+from placeproof.cost.model.time import StepTime, timeline
 from placeproof.cost.model.vocabulary import PADDED
 from placeproof.cost.step.host import TOLD
 from placeproof.cost.values import Numbers
@@ -27,7 +29,6 @@ from placeproof.schedules import Search
 if TYPE_CHECKING:
     import sympy
 
-    from placeproof.cost.model.time import StepTime
     from placeproof.implementations import BlockImplementation
 
 #: The most moments of a schedule that are listed.
@@ -71,6 +72,7 @@ def document(d: ModelDerivation, numbers: Numbers, step: StepTime | None = None)
         data=lambda: _data(d, numbers),
         forms=lambda: [_form(key, expr) for key, expr in d.forms.items()],
         measure="bytes per device; parameters in elements, flops in operations of one micro-batch",
+        timeline=lambda: work_timeline(d, numbers.values) if step is None else timeline(step),
     )
 
 

@@ -40,6 +40,7 @@ def _data(form: ModelTime, step: StepTime) -> dict[str, Any]:
         "format": step.format,
         "formula": None if form.form is None else str(form.form),
         "seconds": {"step": step.seconds, "passes": step.passes, "once": step.seconds - step.passes},
+        "terms": step.terms,
         "bubble": Fraction(step.bubble),
         "mfu": mfu,
         "hfu": hfu,
@@ -51,6 +52,7 @@ def _data(form: ModelTime, step: StepTime) -> dict[str, Any]:
                 **dict(zip(("T_F", "T_B", "T_W"), map(Fraction, one.passes), strict=True)),
                 "send": Fraction(one.send),
                 "once": Fraction(one.tail),
+                "idle": step.idle(one),
                 "peak": price.amount(cost.peak),
                 "fits": memory.fits,
                 "process": {

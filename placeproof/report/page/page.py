@@ -1,0 +1,47 @@
+"""The page as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from placeproof.report.document import Document, Section
+from placeproof.report.hypertext import said, section
+from placeproof.report.page.charts import charts
+from placeproof.report.page.elements import element
+from placeproof.report.page.timeline import timeline
+from placeproof.report.renderers import as_data
+
+_HERE = Path(__file__).parent
+#: What stands behind an answer is folded away on these levels.
+_FOLDED = {"formulas": "closed forms", "full": "what stands behind them"}
+
+
+def page(document: Document) -> str:
+    """A result as a file of HTML: the answer, what is drawn of it, and all that the text says. It loads nothing."""
+    sections = list(document.sections())
+    named = next((one.title for one in sections if one.title), document.name)
+    body = "".join(_body(document, sections, named))
+    style = (_HERE / "style.css").read_text(encoding="utf-8")
+    rules = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{rules}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{said(named)}</title>\n<style>{style}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def _body(document: Document, sections: list[Section], named: str) -> Iterator[str]:
+    first = next((one for one in sections if one.title), None)
+    answer = "" if first is None else section(Section("", first.parts), "h2")
+    yield f"<header><h1>{said(named)}</h1>{answer}</header>\n<main>"
+    yield from map(element, charts(as_data(document.data())))
+    if (table := document.timeline()) is not None:
+        yield timeline(table)
+    rest = [one for one in sections if one is not first]
+    yield from (f"<section>{section(one, 'h2')}</section>" for one in rest if one.detail not in _FOLDED)
+    for detail, name in _FOLDED.items():
+        if folded := "".join(f"<section>{section(one, 'h2')}</section>" for one in rest if one.detail == detail):
+            yield f"<details><summary>{name}</summary>{folded}</details>"
+    yield "</main>\n<footer>made by placeproof; every figure that is drawn is one of its JSON</footer>"

@@ -1,0 +1,243 @@
+"""Pages: one file that loads nothing, in which every figure is one of the JSON, and every word of the text is there."""
+
+from __future__ import annotations
+
+import json
+import re
+from fractions import Fraction
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placeproof.cli.main import run
+from placeproof.report import renderers
+from placeproof.report.document import Table
+from placeproof.report.hypertext import formula
+from placeproof.report.units import figure, giga, percent, seconds_text
+
+DENSE = ("derive", "fsdp(8) * tp(8) * sp * pp(4)", "--model", "llama3-8b")
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "strategy": ("derive", "zero3", "--set", "N=8", "--set", "P=7e9", "--set", "A=1e9", "--set", "U=2e8"),
+    "formulas": ("derive", "zero2 * tp"),
+    "model": DENSE,
+    "cluster": (*DENSE, "--cluster", "dgx-h100"),
+    "compare": ("compare", "zero2", "zero3", "--set", "N=8", "--set", "P=7e9"),
+    "compare models": ("compare", "fsdp(64)", "fsdp(8) * tp(8) * sp", "--model", "llama3-8b", "--cluster", "dgx-h100"),
+    "proved": ("prove", "zero3(4)"),
+    "refuted": ("prove", "tests/text/<unscaled>.step"),
+    "check": ("check", "kernel.sum_is_additive"),
+}
+#: Figures that have to be among those of a page, by their places.
+SHOWN = {
+    "strategy": r"/values/memory/(parameters|gradients|optimizer|activations|transient|peak)|/values/traffic/by_axis/.*",
+    "model": r"/stages/\d+/(memory/(parameters|gradients|optimizer|activations|transient|peak)|traffic/.*)/value",
+    "cluster": r"/time/(stages/\d+/(T_F|T_B|T_W|send|once|idle|links/.*)|terms/.*|memory|seconds/step)",
+    "compare": r"/strategies/\d+/values/.*(model_states|sent_per_device)",
+    "compare models": r"/strategies/\d+/(figures/(peak|model_states|activations)/value|time/(seconds|mfu|tokens_.*))",
+    "check": "/(proved|refuted_as_expected|open|unexpected|undecided)",
+}
+WRITTEN = {"giga": giga, "seconds": seconds_text, "percent": percent, "number": figure}
+WRONG = 'program("<script>alert(1)</script>")\nmesh(dp)\nfor m in microbatches:\n    gradients += all_reduce(backward(parameters, m), dp)\n'
+WRONG += "parameters, optimizer = update(parameters, optimizer, gradients)\n"
+
+
+class Page(HTMLParser):
+    """The text of a page, its figures, what it would load, and elements that are not closed."""
+
+    VOID = ("meta", "input", "br", "rect", "link", "img")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.said, self.tags = "", set[str]()
+        self.figures: list[tuple[dict[str, str | None], str]] = []
+        self.marked: list[str] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.open += [] if tag in self.VOID else [tag]
+        for name, value in attrs:
+            assert name not in ("src", "href", "srcset", "action", "xlink:href"), (tag, value)
+            if name == "alttext":
+                self.said += f" {value} "
+        if tag == "data":
+            self.figures.append((dict(attrs), ""))
+        if dict(attrs).get("class") in ("wrong", "cost"):
+            self.marked.append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "data":
+            self.figures[-1] = (self.figures[-1][0], self.figures[-1][1] + data)
+        if "math" not in self.open and "style" not in self.open:
+            self.said += data + " "
+        if self.marked and self.open and self.open[-1] in ("span", "td", "strong"):
+            self.marked[-1] += data
+
+
+@cache
+def made(name: str) -> tuple[str, Any]:
+    """The page of a command, and its JSON; both of the same run."""
+    import contextlib
+    import io
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path, step = Path(folder) / "page.html", Path(folder) / "<unscaled>.step"
+        step.write_text(WRONG, encoding="utf-8")
+        command = [str(step) if part.endswith(".step") else part for part in COMMANDS[name]]
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            assert run([*command, "--json", "--html", str(path)]) in (0, 1)
+        return path.read_text(encoding="utf-8"), json.loads(output.getvalue())
+
+
+def at(data: Any, pointer: str) -> Any:
+    """What a JSON pointer points to (RFC 6901)."""
+    for step in pointer.split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        data = data[int(key)] if isinstance(data, list) else data[key]
+    return data
+
+
+def numbers(data: Any, path: str = "") -> dict[str, float]:
+    """Every number of data by its place."""
+    if isinstance(data, dict):
+        return {p: n for k, v in data.items() for p, n in numbers(v, f"{path}/{k.replace('~', '~0').replace('/', '~1')}").items()}
+    if isinstance(data, list):
+        return {p: n for i, v in enumerate(data) for p, n in numbers(v, f"{path}/{i}").items()}
+    return {path: data} if isinstance(data, int | float) and not isinstance(data, bool) else {}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_figure_is_one_of_the_json(name: str) -> None:
+    """Its number, and how it is written; and none that has to be there is left out."""
+    text, data = made(name)
+    page = Page(text)
+    for attributes, written in page.figures:
+        value = at(data, str(attributes["data-at"]))
+        assert attributes["value"] == json.dumps(value)
+        assert written == WRITTEN[str(attributes["data-as"])](Fraction(value))
+    shown = {str(attributes["data-at"]) for attributes, _ in page.figures}
+    wanted = {place for place in numbers(data) if re.fullmatch(SHOWN.get(name, "no figure"), place)}
+    assert wanted <= shown
+    assert bool(wanted) is (name in SHOWN)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_page_loads_nothing(name: str) -> None:
+    """It is a whole file, well formed and below 3 MB, and says so to the browser, which refuses what it does not allow."""
+    text, _ = made(name)
+    page = Page(text)
+    assert len(text.encode()) < 3_000_000
+    assert text.startswith("<!DOCTYPE html>")
+    assert "content=\"default-src 'none';" in text
+    assert not page.tags & {"link", "img", "iframe", "object", "embed"}
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "<script>alert" not in text
+
+
+def test_a_page_says_what_the_text_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each cell and each line, in full."""
+    import placeproof
+
+    answer = placeproof.model("fsdp(8) * tp(8) * sp * pp(4)", "llama3-8b", b=1, m=4)
+    said = squeezed(Page(made("model")[0]).said)
+    for section in answer.document.sections():
+        assert squeezed(section.title) in said
+        cells = [c for part in section.parts if isinstance(part, Table) for row in part.rows for c in row if isinstance(c, str)]
+        assert all(squeezed(cell) in said for cell in cells)
+
+
+def squeezed(text: str) -> str:
+    """Text with single spaces."""
+    return " ".join(text.split())
+
+
+def test_wrong_lines_and_elements_are_marked() -> None:
+    """Without the division by dp the gradient is too large: the line of the update, and elements with what one device has."""
+    text, data = made("refuted")
+    found = data["counterexample"]
+    page = Page(text)
+    wrong = [
+        one
+        for one in found["run"]["ends"]
+        for element, n in one["parameters"].items()
+        if n != found["run"]["reference"]["parameters"][element]
+    ]
+    assert wrong
+    assert text.count('<td class="wrong">') >= len(wrong)
+    assert text.count('<span class="wrong">') >= 1
+    assert f"<strong>{found['actual']}</strong> instead of {found['expected']}" in text
+    assert "refuted" in page.said
+    assert "&lt;script&gt;alert(1)" in text
+
+
+def test_nothing_of_a_proved_step_is_marked_as_wrong() -> None:
+    assert 'class="wrong"' not in made("proved")[0]
+
+
+def test_lines_that_send_are_marked() -> None:
+    """By the line that the JSON names, with what it sends."""
+    text, data = made("formulas")
+    lines = data["program"].split("\n")
+    for event in data["traffic"]["events"]:
+        assert event["collective"] in lines[event["line"] - 1]
+    assert text.count('<span class="cost">') == len(data["traffic"]["events"]) + len(data["peak_at"])
+
+
+@pytest.mark.parametrize("strategy", ["fsdp(2) * pp(4)", "pp(4, schedule=interleaved, chunks=2) * tp(2)", "pp(4, schedule=zb-h1)"])
+def test_idle_shares_are_those_of_the_timetable(strategy: str) -> None:
+    """What JSON says a stage waits, against the passes that are drawn."""
+    import placeproof
+    from placeproof.cost.model.time import timeline
+
+    answer = placeproof.model(strategy, "llama3-8b", b=1, m=8).time("dgx-h100")
+    table = timeline(answer)
+    assert table is not None
+    assert [one["idle"] for one in answer.data["stages"]] == pytest.approx([float(table.idle(d) / table.step) for d in range(table.p)])
+
+
+def test_formulas_are_mathematics() -> None:
+    import sympy
+
+    theta, n = sympy.symbols("b_theta N_dp")
+    told = formula(theta * (n - 1) / n)
+    assert told.startswith('<math alttext="b_theta*(N_dp - 1)/N_dp">')
+    assert "<mfrac>" in told
+    assert "<msub><mi>b</mi><mi>&#952;</mi></msub>" in told
+    assert told.count("<mo>(</mo>") == told.count("<mo>)</mo>") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("derive", "zero3", "--html", "a.txt"), "a page is written as HTML"),
+        (("derive", "zero3", "--html", "nowhere/a.html"), "no file can be written there"),
+        (("derive", "zero3", "--latex", "--html", "a.html"), "prints something else than a page has"),
+        (("plan", "--sweep", "a.toml", "--html", "a.html"), "a sweep's file says what is asked"),
+        (("prove", "zero3", "--html", "a.png"), "a page is written as HTML"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*arguments]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_renderers_and_pages_share_cells() -> None:
+    """A page has the numbers of the text beside its own."""
+    import placeproof
+
+    answer = placeproof.derive("zero3", N=8, P=7e9)
+    assert "14 GB (13.0385 GiB)" in renderers.text(answer.document)
+    assert "14 GB (13.0385 GiB)" in answer._repr_html_()
