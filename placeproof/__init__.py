@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, overload
 if TYPE_CHECKING:
     from placeproof.answers.answer import Setting
     from placeproof.answers.costs import Formulas, ModelFormulas
+    from placeproof.answers.fit import FitAnswer
     from placeproof.answers.plan import Planned
     from placeproof.answers.proof import Judgement, ModelJudgement
     from placeproof.core.strategy import Strategy
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from placeproof.strategies import Template
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "define", "derive", "judge", "model", "plan", "program", "strategy"]
+__all__ = ["__version__", "define", "derive", "fit", "judge", "model", "plan", "program", "strategy"]
 
 
 def strategy(text: str) -> Strategy:
@@ -96,6 +97,20 @@ def model(subject: str | Strategy | Template | Program, model: str | Model, **op
     from placeproof.answers.costs import model_formulas
 
     return model_formulas(subject, model, **options)
+
+
+def fit(subject: str | Strategy | Template | Program, model: str | Model, cluster: str, **options: Any) -> FitAnswer:
+    """What of a model fits under a strategy on a cluster: what ``placeproof fit`` says.
+
+    The answer's ``fits`` says whether the step does; ``microbatch``, ``sequence`` and ``devices`` how far each can go, ``changes`` what
+    saves memory. ``options``: those of :func:`model`, and ``efficiency``, ``overlap``, ``order`` and ``reserve``:
+    ``fit("fsdp(8)", "llama3-8b", "dgx-h100").microbatch.best``.
+
+    Raises :class:`placeproof.core.diagnostics.InputError` when the input cannot be used.
+    """
+    from placeproof.answers.fit import fitted
+
+    return fitted(subject, model, cluster, **options)
 
 
 def plan(model: str | Model, cluster: str, devices: int | Sequence[int], **options: Any) -> Planned:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from placeproof.answers import subject as subjects
 from placeproof.answers.answer import Answer, Asked, Setting, answer, asked, texts
-from placeproof.answers.models import Clock, ModelRun, derived, timed
-from placeproof.answers.numbers import Settings, byte_count
+from placeproof.answers.models import ModelRun, clock_of, derived, timed
+from placeproof.answers.numbers import Settings
 from placeproof.answers.shapes import mesh_of, options_of
 from placeproof.core.diagnostics import Problems
 from placeproof.core.precision import OPEN
@@ -129,12 +128,7 @@ class ModelFormulas(Answer, ModelDerivation):
 
         Raises InputError where a symbol that time depends on is not set, such as ``b``.
         """
-        from placeproof.clusters import find
-
-        where = find(cluster) if isinstance(cluster, str) else cluster
-        eta = None if efficiency is None else Fraction(str(efficiency))
-        free = None if reserve is None else byte_count(str(reserve))
-        clock = Clock(cluster=where, eta=eta, overlap=overlap, order=None if order is None else tuple(order), reserve=free)
+        clock = clock_of(cluster, efficiency=efficiency, overlap=overlap, order=order, reserve=reserve)
         _, step = timed(self, self.numbers, clock)
         return answer(StepSeconds, step)
 

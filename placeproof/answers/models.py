@@ -8,6 +8,8 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
 
+from placeproof.answers.numbers import byte_count
+from placeproof.clusters import find as find_cluster
 from placeproof.core.diagnostics import refuse
 from placeproof.cost.model import derive_model
 from placeproof.cost.model.checks import require_fit, require_names
@@ -23,6 +25,7 @@ from placeproof.programs import Assign, Program
 from placeproof.semantics.scheduled import require_order
 
 if TYPE_CHECKING:
+    from placeproof.answers.answer import Setting
     from placeproof.clusters import Cluster
     from placeproof.core.strategy import Strategy
     from placeproof.implementations import BlockImplementation
@@ -64,6 +67,19 @@ class Clock:
         if not eta and "eta" not in numbers.given and measured(self.cluster, values, fp8=fp8) is not None:
             del values["eta"]
         return values
+
+
+def clock_of(
+    cluster: str | Cluster, *, efficiency: Setting | None, overlap: Overlap, reserve: Setting | None, order: Sequence[str] | None = None
+) -> Clock:
+    """What Python says of a step on a cluster. Raises InputError for a cluster that there is not, and for what is no number of bytes."""
+    return Clock(
+        cluster=find_cluster(cluster) if isinstance(cluster, str) else cluster,
+        eta=None if efficiency is None else Fraction(str(efficiency)),
+        overlap=overlap,
+        order=None if order is None else tuple(order),
+        reserve=None if reserve is None else byte_count(str(reserve)),
+    )
 
 
 def derived(

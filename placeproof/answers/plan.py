@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from placeproof.answers import subject as subjects
 from placeproof.answers.answer import Answer, Setting, texts
-from placeproof.answers.models import Clock, ModelRun, require_known
-from placeproof.answers.numbers import Settings, byte_count
+from placeproof.answers.models import Clock, ModelRun, clock_of, require_known
+from placeproof.answers.numbers import Settings
 from placeproof.answers.proof import judgement_of_model
-from placeproof.clusters import find as find_cluster
 from placeproof.core.diagnostics import Problems, refuse, unknown_name
 from placeproof.core.symbols import info
 from placeproof.cost.model.derivation import WIDTHS
@@ -101,12 +99,7 @@ def planned(
 ) -> Planned:
     """The best placements: :func:`placeproof.plan`."""
     run_by = None if implementation is None else find_implementation(implementation)
-    clock = Clock(
-        cluster=find_cluster(cluster) if isinstance(cluster, str) else cluster,
-        eta=None if efficiency is None else Fraction(str(efficiency)),
-        overlap=overlap,
-        reserve=None if reserve is None else byte_count(str(reserve)),
-    )
+    clock = clock_of(cluster, efficiency=efficiency, overlap=overlap, reserve=reserve)
     read = subjects.model(model) if isinstance(model, str) else model
     settings = Settings(given=texts(numbers), precision=precision).numbers()
     run = ModelRun(fp8=fp8, padding=vocab_padding, run_by=run_by)

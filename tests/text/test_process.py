@@ -26,6 +26,7 @@ ASKED: dict[str, tuple[list[str], set[int]]] = {
     "compare": (["ddp", "zero3"], {0}),
     "prove": (["ddp"], {0}),
     "plan": (["--model", "nothing"], {2}),
+    "fit": (["ddp"], {2}),
     "accuracy": (["nothing"], {2}),
     "calibrate": (["nothing", "--from", "nothing.csv"], {2}),
     "measure": (["nothing"], {2}),

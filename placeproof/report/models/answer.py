@@ -50,11 +50,14 @@ _ASSUMED = {"b": "micro-batches of b = 1 sequence", "m": "a micro-batch for each
 
 def _made_of(member: Member) -> str:
     """What the fullest device holds, by its parts."""
-    cost = member.fullest
-    amounts = {text: member.d.value(getattr(cost, key), member.values) for key, text in _STATES.items()}
-    parts = ", ".join(f"{text} {giga(n)}" for text, n in amounts.items() if n)
-    whose = f" of {cost.stage.name}" if len(member.d.costs) > 1 else ""
+    parts = ", ".join(f"{text} {giga(n)}" for text, n in held(member).items() if n)
+    whose = f" of {member.fullest.stage.name}" if len(member.d.costs) > 1 else ""
     return f"GB of a device{whose}: {parts}"
+
+
+def held(member: Member) -> dict[str, Fraction]:
+    """Bytes of what the fullest device holds, by what it is."""
+    return {text: member.d.value(getattr(member.fullest, key), member.values) or Fraction(0) for key, text in _STATES.items()}
 
 
 def _sent(member: Member) -> Iterator[str]:

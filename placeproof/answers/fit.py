@@ -1,0 +1,279 @@
+"""What fits: the largest micro-batch, the longest sequence, the fewest devices, and the first change to make.
+
+Each is asked of the derivation that ``placeproof derive --model --cluster`` prints, with one size set otherwise. Memory grows with a
+micro-batch and with a sequence, and gets no larger with more devices along the axis that splits samples, so that there is a last value
+that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import prod
+
+from placeproof.answers import subject as subjects
+from placeproof.answers.answer import Answer, Asked, Setting, asked, texts
+from placeproof.answers.models import Clock, ModelRun, clock_of, derived, timed
+from placeproof.answers.numbers import Settings
+from placeproof.clusters import Cluster
+from placeproof.core.diagnostics import InputError
+from placeproof.core.mesh import Axis, degree_symbol
+from placeproof.core.strategy import Strategy
+from placeproof.cost.model.comparison import Member
+from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap, StepTime
+from placeproof.cost.values import Numbers
+from placeproof.implementations import find
+from placeproof.models import Model
+from placeproof.planning.fitting import Change, Fits, Fitting, Limit
+from placeproof.planning.limits import boundary
+from placeproof.report.document import Document
+from placeproof.report.models import fitting
+from placeproof.report.models.fit import fits_all
+from placeproof.strategies import parse_strategy
+
+#: The most that is tried of each.
+MOST = {"b": 1 << 24, "s": 1 << 30, "devices": 1 << 20}
+#: Data parallelism, from what takes most memory to what takes least.
+_DATA = ("ddp", "zero1", "zero2", "zero3")
+_RECOMPUTED = ("selective", "full")
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class FitAnswer(Answer, Fitting):
+    """What fits, as an answer."""
+
+    @property
+    def document(self) -> Document:
+        """What it says."""
+        return fitting.document(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A model under a strategy on a cluster. ``world``, ``batch``: as of :meth:`placeproof.answers.numbers.Settings.of_model`."""
+
+    model: Model
+    strategy: Strategy
+    run: ModelRun
+    clock: Clock
+    settings: Settings
+    world: int | None = None
+    batch: int | None = None
+
+    def numbers(self) -> Numbers:
+        """Those of the step. Raises InputError."""
+        return self.settings.of_model(self.strategy.axes, self.strategy.schedule.microbatches, self.world, self.batch)
+
+    def step(self) -> StepTime:
+        """The step. Raises InputError where it cannot be, or is not known."""
+        d, rest = derived(self.model, self.strategy, self.run, self.numbers(), self.settings.imported)
+        _, step = timed(d, rest, self.clock)
+        assert step is not None
+        return step
+
+    def member(self) -> Member:
+        """The step, with its figures."""
+        step = self.step()
+        return Member(d=step.d, values=step.price.values, step=step)
+
+    def fits(self) -> Fits:
+        """Whether it fits. Raises InputError."""
+        return fits_all(self.step())
+
+    def with_(self, name: str, value: int) -> Question:
+        """With a symbol set otherwise."""
+        return replace(self, settings=replace(self.settings, given=[*self._without({name}), f"{name}={value}"]))
+
+    def on(self, degrees: dict[str, int]) -> Question:
+        """With these degrees, whatever was said of them and of all devices."""
+        axes = tuple(replace(axis, degree=degrees.get(axis.name, axis.degree)) for axis in self.strategy.axes)
+        said = {"N", *(degree_symbol(axis.name, only=False) for axis in axes)}
+        settings = replace(self.settings, given=self._without(said))
+        return replace(self, strategy=replace(self.strategy, axes=axes), settings=settings, world=None)
+
+    def _without(self, names: set[str]) -> list[str]:
+        return [text for text in self.settings.given if text.partition("=")[0].strip() not in names]
+
+    def axis(self) -> Axis | None:
+        """The axis along which devices are added: the first that splits samples."""
+        return next((axis for axis in self.strategy.axes if axis.splits.batch), None)
+
+    def open(self) -> Axis | None:
+        """That axis, where nobody says how many devices it has."""
+        axis = self.axis()
+        said = {text.partition("=")[0].strip() for text in self.settings.texts()}
+        free = self.world is None and axis is not None and axis.degree is None
+        return axis if axis is not None and free and not said & {"N", degree_symbol(axis.name, only=False)} else None
+
+
+def fit(question: Question) -> FitAnswer:
+    """What fits. Raises InputError where the step cannot be, whatever fits."""
+    least = None
+    if (open_ := question.open()) is not None:
+        least = _devices(question, open_)
+        question = question.on({open_.name: least.best or least.possible or question.clock.cluster.levels[0].joins or 1})
+    member = question.member()
+    assert member.step is not None
+    fits = fits_all(member.step)
+    degrees = {axis.name: int(member.step.price.mesh[axis.name]) for axis in question.strategy.axes}
+    whole, axis = question.on(degrees), question.axis()
+    return FitAnswer(
+        member=member,
+        numbers=question.numbers(),
+        fits=fits,
+        microbatch=_microbatch(whole, degrees),
+        sequence=_sequence(whole, degrees),
+        devices=least or _devices(whole, axis),
+        axis=None if axis is None else axis.name,
+        others=prod(n for name, n in degrees.items() if axis is None or name != axis.name),
+        changes=_changes(whole, member, fits),
+    )
+
+
+def _tried(of: Callable[[int], Question]) -> Callable[[int], tuple[Fits] | None]:
+    """Whether it fits with a value, each asked once; None where it cannot be."""
+
+    @cache
+    def tried(value: int) -> tuple[Fits] | None:
+        try:
+            return (of(value).fits(),)
+        except InputError:
+            return None
+
+    return tried
+
+
+def _largest(symbol: str, of: Callable[[int], Question], values: Sequence[int], multiple: int = 1) -> Limit:
+    tried = _tried(of)
+
+    def holds(*words: Fits) -> Callable[[int], bool | None]:
+        return lambda value: None if (found := tried(value)) is None else found[0] in words
+
+    surely, maybe = boundary(holds(True), values), boundary(holds(True, None), values)
+    return Limit(symbol=symbol, best=surely.last, beside=surely.next, possible=maybe.last, multiple=multiple)
+
+
+def _microbatch(question: Question, degrees: dict[str, int]) -> Limit:
+    """The largest micro-batch. Of a step with so many sequences, fewer and larger ones need not take more memory: all are tried."""
+    if question.batch is None:
+        return _largest("b", lambda b: question.with_("b", b), range(1, MOST["b"] + 1))
+    replicas = prod(degrees[axis.name] for axis in question.strategy.axes if axis.splits.batch)
+    shared = [b for b in _divisors(question.batch // replicas) if question.batch % replicas == 0]
+    tried = _tried(lambda b: question.with_("b", b))
+    each = {b: found[0] for b in shared if (found := tried(b)) is not None}
+    best = max((b for b, word in each.items() if word), default=None)
+    possible = max((b for b, word in each.items() if word is not False), default=None)
+    return Limit(symbol="b", best=best, possible=possible, beside=min((b for b in each if b > (best or 0)), default=None))
+
+
+def _divisors(number: int) -> list[int]:
+    small = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)})
+
+
+def _sequence(question: Question, degrees: dict[str, int]) -> Limit:
+    """The longest sequence: a multiple of what the axes divide it by, which is the smallest length that can be."""
+    if "s" not in question.model.symbols():
+        return Limit(symbol="s", why=f"{question.model.name} has no symbol `s`")
+
+    def of(length: int) -> Question:
+        return question.with_("s", length)
+
+    tried = _tried(of)
+    divided = _divisors(2 * prod(degrees.values()))
+    multiple = next((length for length in divided if tried(length) is not None), None)
+    if multiple is None:
+        return Limit(symbol="s", why="no length that the degrees divide can be")
+    return _largest("s", of, range(multiple, MOST["s"] + 1, multiple), multiple)
+
+
+def _devices(question: Question, axis: Axis | None) -> Limit:
+    """The fewest devices along an axis. Sequences of a step that are said are shared out evenly."""
+    if axis is None:
+        return Limit(symbol="N", why="no axis splits samples, along which there could be others")
+    tried = _tried(lambda degree: question.on({axis.name: degree}))
+    joined = question.clock.cluster.levels[-1].joins or MOST["devices"]
+    values = range(1, joined + 1) if question.batch is None else [n for n in _divisors(question.batch) if n <= joined]
+
+    def short(*words: Fits) -> Callable[[int], bool | None]:
+        return lambda value: None if (found := tried(value)) is None else found[0] not in words
+
+    surely, maybe = boundary(short(True), values), boundary(short(True, None), values)
+    return Limit(symbol=degree_symbol(axis.name, only=False), best=surely.next, beside=surely.last, possible=maybe.next)
+
+
+def _changes(question: Question, member: Member, fits: Fits) -> tuple[Change, ...]:
+    """The changes that save memory, those that save most first; before them, where it does not fit, those with which it does, the fastest
+    first."""
+    before = member.value("peak")
+    assert before is not None
+    found = []
+    for text, other in _others(question):
+        try:
+            changed = other.member()
+        except InputError:  # it does not go with this strategy, this model, or these sizes
+            continue
+        peak = changed.value("peak")
+        if peak is not None and peak < before and changed.step is not None:
+            found.append(Change(text=text, member=changed, saves=before - peak, fits=fits_all(changed.step)))
+    enough = [] if fits else sorted((c for c in found if c.fits), key=lambda c: -(c.member.tokens or 0))
+    return (*enough, *sorted((c for c in found if c not in enough), key=lambda c: -c.saves))
+
+
+def _others(question: Question) -> Iterator[tuple[str, Question]]:
+    """Changes of how a model is run, of the strategy, and of sizes, each as it is said."""
+    for word in _RECOMPUTED:
+        yield f"--recompute {word}", replace(question, run=replace(question.run, recompute=word))
+    for name in _strategies(question.strategy):
+        try:
+            other = parse_strategy(name)
+        except InputError:
+            continue
+        degrees = {axis.name: axis.degree for axis in question.strategy.axes if axis.degree is not None}
+        if {axis.name for axis in other.axes} == {*degrees}:
+            yield f"`{name}`", replace(question, strategy=other).on(degrees)
+    if (axis := question.axis()) is not None and axis.degree is not None:
+        yield f"twice the devices, N_{axis.name} = {2 * axis.degree}", question.on({axis.name: 2 * axis.degree})
+    if (b := question.numbers().values.get("b")) is not None and b > 1:
+        yield f"--set b={int(b) // 2}", question.with_("b", int(b) // 2)
+
+
+def _strategies(strategy: Strategy) -> Iterator[str]:
+    """The strategy with more of the model states in parts, and with activations in parts."""
+    for number, part in enumerate(strategy.parts):
+        name, *rest = part.partition("(")
+        for other in _DATA[_DATA.index(name) + 1 :] if name in _DATA else ():
+            yield " * ".join([*strategy.parts[:number], other + "".join(rest), *strategy.parts[number + 1 :]])
+    yield f"{strategy.name} * sp"
+
+
+def fitted(
+    subject: Asked,
+    model: str | Model,
+    cluster: str | Cluster,
+    *,
+    recompute: str | None = None,
+    stages: Sequence[int] | None = None,
+    widths: Mapping[str, int] | None = None,
+    fp8: bool = False,
+    vocab_padding: int | None = None,
+    implementation: str | None = None,
+    world: int | None = None,
+    global_batch: int | None = None,
+    precision: str | None = None,
+    efficiency: Setting | None = None,
+    overlap: Overlap = DEFAULT_OVERLAP,
+    order: Sequence[str] | None = None,
+    reserve: Setting | None = None,
+    **numbers: Setting,
+) -> FitAnswer:
+    """What fits: :func:`placeproof.fit`."""
+    target, imported = asked(subject)
+    strategy = target if isinstance(target, Strategy) else subjects.refuse_program(target.name)
+    read = subjects.model(model) if isinstance(model, str) else model
+    run_by = None if implementation is None else find(implementation)
+    run = ModelRun(recompute=recompute, layers=stages, widths=widths or {}, fp8=fp8, padding=vocab_padding, run_by=run_by)
+    clock = clock_of(cluster, efficiency=efficiency, overlap=overlap, order=order, reserve=reserve)
+    settings = Settings(given=texts(numbers), precision=precision, imported=imported)
+    return fit(Question(model=read, strategy=strategy, run=run, clock=clock, settings=settings, world=world, batch=global_batch))
