@@ -11,6 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import SFTConfig, SFTTrainer
 
 WORLD = 2
+RATE = 0.1
 LORA, MICRO = False, 1
 
 
@@ -33,7 +34,7 @@ def train():
         gradient_accumulation_steps=MICRO,
         gradient_checkpointing=False,
         max_steps=1,
-        learning_rate=0.1,
+        learning_rate=RATE,
         lr_scheduler_type="constant",
         optim="sgd",
         max_grad_norm=0.0,

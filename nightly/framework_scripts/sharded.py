@@ -8,6 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 WORLD = 2
+RATE = 0.5
 SHARDED, COMPILED, CHECKPOINT = True, False, None
 
 
@@ -40,7 +41,7 @@ def train():
         blocks = [torch.compile(block) for block in blocks]
     net = nn.Sequential(nn.Linear(6, 6), *blocks)
     net = FullyShardedDataParallel(net, use_orig_params=True, device_id=torch.device("cpu")) if SHARDED else DistributedDataParallel(net)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+    optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
     x, y = samples()
     nn.functional.mse_loss(net(x), y).backward()
     optimizer.step()

@@ -18,6 +18,7 @@ from torchtitan.trainer import Trainer  # noqa: E402
 
 llama3.get_attention_config = lambda name: ScaledDotProductAttention.Config()  # the others need a compiler
 WORLD = 2
+RATE = 0.5
 MICRO = 1
 
 
@@ -27,7 +28,7 @@ class Step(Trainer):
         self.config = SimpleNamespace(training=training, parallelism=parallelism)
         self.loss_fn = CrossEntropyLoss.Config(global_vocab_size=32).build(compile_config=CompileConfig())
         self.model_config, self.step, self.ntokens_seen = None, 1, 0
-        self.optimizers = torch.optim.SGD(model.parameters(), lr=0.5)
+        self.optimizers = torch.optim.SGD(model.parameters(), lr=RATE)
         self.lr_schedulers = SimpleNamespace(get_metrics=dict, step=lambda: None)
         self.metrics_processor = SimpleNamespace(should_log=lambda step: False)
         self.checkpointer = SimpleNamespace(maybe_wait_for_staging=lambda: None)

@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # built with a compiler, for inference alone
 WORLD = 2
+RATE = 0.5
 STAGE, CLIP, MICRO = 0, 0.0, 1
 
 
@@ -21,6 +21,7 @@ def samples(micro):
 
 
 def train():
+    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # built with a compiler, for inference alone
     torch.manual_seed(0)
     dist.init_process_group("gloo")
     model = nn.Sequential(nn.Linear(6, 10), nn.Tanh(), nn.Linear(10, 3))
@@ -32,7 +33,7 @@ def train():
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
     }
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     for micro in range(MICRO):
         x, y = samples(micro)

@@ -71,6 +71,88 @@ STEPS = {
         """,
         "proved",
     ),
+    "an optimizer that has a part of flat parameters": (
+        """
+        net, (x, y), rank = model(), data(), dist.get_rank()
+        net[2].weight.requires_grad_(False)
+        own = [net[0].weight, net[0].bias, net[2].bias]
+        flat = torch.cat([p.data.flatten() for p in own])
+        part = nn.Parameter(flat.chunk(2)[rank].clone())
+        for p, whole in zip(own, flat.split([p.numel() for p in own])):
+            p.data = whole.view_as(p)
+        optimizer = torch.optim.SGD([part], lr=0.1)
+        mse(net(x), y).backward()
+        for p in own:
+            dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)
+        part.grad = torch.cat([p.grad.flatten() for p in own]).chunk(2)[rank].clone()
+        optimizer.step()
+        dist.all_gather_into_tensor(flat, part.data)
+        """,
+        "proved",
+    ),
+    "an optimizer that has a part of flat parameters, which are swapped": (
+        """
+        net, (x, y), rank = model(), data(), dist.get_rank()
+        net[2].weight.requires_grad_(False)
+        own = [net[0].weight, net[0].bias, net[2].bias]
+        flat = torch.cat([p.data.flatten() for p in own])
+        part = nn.Parameter(flat.chunk(2)[rank].clone())
+        for p, whole in zip(own, flat.split([p.numel() for p in own])):
+            p.data = whole.view_as(p)
+        optimizer = torch.optim.SGD([part], lr=0.1)
+        mse(net(x), y).backward()
+        for p in own:
+            dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)
+        part.grad = torch.cat([p.grad.flatten() for p in own]).chunk(2)[rank].clone()
+        optimizer.step()
+        dist.all_gather(list(reversed(flat.chunk(2))), part.data)
+        """,
+        "is not made of the parts that ranks have updated, in their order",
+    ),
+    "backward that computes in a buffer": (
+        """
+        class Product(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, w):
+                ctx.save_for_backward(x, w)
+                return x @ w
+
+            @staticmethod
+            def backward(ctx, g):
+                x, w = ctx.saved_tensors
+                torch.mm(g[:5], torch.ones(4, 3), out=buffer)
+                return g @ w.t(), x.t() @ g
+
+        net, (x, y), buffer = model(), data(), torch.randn(5, 3)
+        mse(Product.apply(net[1](net[0](x)), net[2].weight), y).backward()
+        for p in (*net[0].parameters(), net[2].weight):
+            dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)
+        torch.optim.SGD([*net[0].parameters(), net[2].weight], lr=0.1).step()
+        """,
+        "proved",
+    ),
+    "backward that adds what ranks have in a buffer": (
+        """
+        class Product(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, w):
+                ctx.save_for_backward(x, w)
+                return x @ w
+
+            @staticmethod
+            def backward(ctx, g):
+                x, w = ctx.saved_tensors
+                buffer.add_(torch.mm(g[:5], torch.ones(4, 3)))
+                return g @ w.t(), x.t() @ g
+
+        net, (x, y), buffer = model(), data(), torch.randn(5, 3)
+        mse(Product.apply(net[1](net[0](x)), net[2].weight), y).backward()
+        for p in (*net[0].parameters(), net[2].weight):
+            dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)
+        torch.optim.SGD([*net[0].parameters(), net[2].weight], lr=0.1).step()
+        """,
+        "than rank 0, which is of no samples",
+    ),
     "clipped in two steps": (
         """
         net = DDP(model())

@@ -330,9 +330,9 @@ class Follower:
             states = self.read.get(id(tensor), frozenset())
             own = states or self.nodes.of_all(n for n in read.distinct() if n > ZERO)
             there = local(tensor).untyped_storage().nbytes() or not tensor.numel()  # what was gathered for one use may be freed
-            if len(own) == 1 and dist.get_backend() != "fake" and there:  # of what was gathered for its use a part
-                self.recording.states[min(own)].left = digest(local(tensor))
-                self.recording.states[min(own)].flat = hashlib.sha256(bytes_of(local(tensor))).hexdigest()
+            state = self.recording.states[min(own)] if len(own) == 1 and dist.get_backend() != "fake" and there else None
+            if state is not None and not state.flat:  # what forward reads, rather than the part of it that an optimizer has
+                state.left, state.flat = digest(local(tensor)), hashlib.sha256(bytes_of(local(tensor))).hexdigest()
             if len(states) == 1 and any(n <= ZERO for n in read.distinct()):
                 self.recording.final[min(states)] = (NOTHING,)
             for number in (n for n in read.distinct() if n > ZERO):
@@ -380,7 +380,7 @@ class Follower:
         written = _flat((out, *_written(func, args), *(v for name, v in kwargs.items() if name.startswith("out"))))
         if not func.is_view:
             self._keep_sums(written)
-        read = _flat((*args, *kwargs.values()))
+        read = _flat((*args, *(v for name, v in kwargs.items() if not name.startswith("out"))))
         beside = [t for t in read if not self.shadows.known(t)]
         self.computed.operation(func, read, written, beside, (*args, *kwargs.values()), self._where(func, args))
 
