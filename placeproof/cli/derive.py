@@ -262,7 +262,12 @@ def _formulas(o: Options, subject: Callable[[], Subject], shards: Callable[[], S
             require_numbers(d(), numbers)
         if strategy is not None:
             require_order(strategy, numbers.values)
-        return {"": document(d(), numbers, shards())}
+        said = document(d(), numbers, shards())
+        if o.html is None or shards() is not None or o.groups:
+            return {"": said}
+        from placeproof.answers.opened import of_strategy
+
+        return {"": replace(said, live=lambda: of_strategy(d(), numbers))}
 
     return parts
 
@@ -323,9 +328,15 @@ def _model(o: Options, subject: Callable[[], Subject], shards: Callable[[], Shar
         uneven = shards()
         fitted = strategy() if uneven is None else fitted_strategy(strategy(), uneven)
         numbers = _numbers(o, subject(), fitted.axes, fitted.schedule.microbatches)
-        d, numbers = derived(model(), fitted, asked.run, numbers, subjects.imported([subject()]))
-        more = {} if uneven is None else {"shards": stages(uneven_stages(d, uneven), d, uneven, numbers)}
-        return asked.parts(d, numbers) | more
+        read = subjects.imported([subject()])
+        d, rest = derived(model(), fitted, asked.run, numbers, read)
+        more = {} if uneven is None else {"shards": stages(uneven_stages(d, uneven), d, uneven, rest)}
+        parts = asked.parts(d, rest) | more
+        if o.html is not None and uneven is None and not read:
+            from placeproof.answers.opened import of_model
+
+            parts[""] = replace(parts[""], live=lambda: of_model(model(), fitted, asked.run, numbers))
+        return parts
 
     return parts
 

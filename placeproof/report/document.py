@@ -109,11 +109,32 @@ class Form:
     shown: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Slider:
+    """A symbol that is moved: what it means, and its values in rising order, that of the result among them."""
+
+    symbol: str
+    meaning: str
+    positions: tuple[Fraction, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """``formulas``: by the place of their number; ``values``: of their symbols in the result. ``refused``: pairs of settings that the
+    command line refuses together, each a symbol and its value."""
+
+    formulas: Mapping[str, sympy.Expr]
+    values: Mapping[str, Fraction]
+    sliders: Sequence[Slider]
+    refused: Sequence[tuple[tuple[str, Fraction], tuple[str, Fraction]]] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """One result, by name. ``data``, ``sections`` and ``forms`` are made at each call.
 
-    ``measure``: what the forms are in. ``timeline``: who does what when in a step, where that is known.
+    ``measure``: what the forms are in. ``timeline``: who does what when in a step, where that is known; ``live``: what a page can work
+    out anew.
     """
 
     name: str
@@ -122,6 +143,7 @@ class Document:
     forms: Callable[[], Sequence[Form]] = tuple
     measure: str = "bytes per device"
     timeline: Callable[[], Timetable | None] = lambda: None
+    live: Callable[[], Live | None] = lambda: None
 
 
 def section(title: str, *parts: SectionPart, detail: Detail = "usual") -> Section:
@@ -155,4 +177,6 @@ def joined(parts: Mapping[str, Document], before: Document | None = None, field:
         return [form for document in documents for form in document.forms()]
 
     first = documents[0]
-    return Document(name=first.name, sections=sections, data=data, forms=forms, measure=first.measure, timeline=first.timeline)
+    return Document(
+        name=first.name, sections=sections, data=data, forms=forms, measure=first.measure, timeline=first.timeline, live=first.live
+    )

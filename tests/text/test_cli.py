@@ -33,7 +33,7 @@ MEMORY = {
     "host_asked",
     "host_transient",
 }
-EVENT = {"collective", "state", "axes", "phase", "bytes", "count"}
+EVENT = {"line", "collective", "state", "axes", "phase", "bytes", "count"}
 
 
 def out(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

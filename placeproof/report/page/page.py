@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from placeproof.report.document import Document, Section
 from placeproof.report.hypertext import said, section
-from placeproof.report.page.charts import charts
+from placeproof.report.page.charts import Chart, charts
 from placeproof.report.page.elements import element
+from placeproof.report.page.sliders import panel, places, script
 from placeproof.report.page.timeline import timeline
 from placeproof.report.renderers import as_data
 
@@ -21,22 +24,32 @@ def page(document: Document) -> str:
     """A result as a file of HTML: the answer, what is drawn of it, and all that the text says. It loads nothing."""
     sections = list(document.sections())
     named = next((one.title for one in sections if one.title), document.name)
-    body = "".join(_body(document, sections, named))
+    shown = charts(as_data(document.data()))
+    live = document.live()
+    code = "" if live is None else script(live, places(shown))
+    moving = "" if live is None else panel(live, shown)
+    body = "".join(_body(document, sections, named, shown, moving))
     style = (_HERE / "style.css").read_text(encoding="utf-8")
-    rules = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    rules = f"default-src 'none'; style-src 'unsafe-inline'; script-src {_digest(code)}; base-uri 'none'; form-action 'none'"
+    running = f"<script>{code}</script>\n" if code else ""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{rules}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{said(named)}</title>\n<style>{style}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+        f"<title>{said(named)}</title>\n<style>{style}</style>\n</head>\n<body>\n{body}\n{running}</body>\n</html>\n"
     )
 
 
-def _body(document: Document, sections: list[Section], named: str) -> Iterator[str]:
+def _digest(code: str) -> str:
+    """What the page allows to run: this alone."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'" if code else "'none'"
+
+
+def _body(document: Document, sections: list[Section], named: str, shown: list[Chart], moving: str) -> Iterator[str]:
     first = next((one for one in sections if one.title), None)
     answer = "" if first is None else section(Section("", first.parts), "h2")
-    yield f"<header><h1>{said(named)}</h1>{answer}</header>\n<main>"
-    yield from map(element, charts(as_data(document.data())))
+    yield f"<header><h1>{said(named)}</h1>{answer}</header>\n<main>{moving}"
+    yield from map(element, shown)
     if (table := document.timeline()) is not None:
         yield timeline(table)
     rest = [one for one in sections if one is not first]
