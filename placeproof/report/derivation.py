@@ -18,6 +18,7 @@ from placeproof.programs import render
 from placeproof.report import uneven
 from placeproof.report.document import Cell, Document, Form, Lines, Notes, Reasons, Section, Table, section
 from placeproof.report.units import bytes_text, figure, unused
+from placeproof.report.written import written
 
 if TYPE_CHECKING:
     import sympy
@@ -44,6 +45,7 @@ def document(d: Derivation, numbers: Numbers, shards: Shards | None = None) -> D
         sections=lambda: _sections(d, numbers, shards),
         data=lambda: _data(d, numbers, shards),
         forms=lambda: _forms(d),
+        lines=lambda: {d.name: written(d.program)},
     )
 
 

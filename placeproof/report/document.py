@@ -17,7 +17,7 @@ Builders decide nothing about layout and renderers nothing about content. A buil
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -134,7 +134,7 @@ class Document:
     """One result, by name. ``data``, ``sections`` and ``forms`` are made at each call.
 
     ``measure``: what the forms are in. ``timeline``: who does what when in a step, where that is known; ``live``: what a page can work
-    out anew.
+    out anew; ``lines``: the programs that data speak of, by the subject, each line by its number as it was written.
     """
 
     name: str
@@ -144,6 +144,7 @@ class Document:
     measure: str = "bytes per device"
     timeline: Callable[[], Timetable | None] = lambda: None
     live: Callable[[], Live | None] = lambda: None
+    lines: Callable[[], Mapping[str, Mapping[int, str]]] = dict
 
 
 def section(title: str, *parts: SectionPart, detail: Detail = "usual") -> Section:
@@ -176,7 +177,4 @@ def joined(parts: Mapping[str, Document], before: Document | None = None, field:
     def forms() -> list[Form]:
         return [form for document in documents for form in document.forms()]
 
-    first = documents[0]
-    return Document(
-        name=first.name, sections=sections, data=data, forms=forms, measure=first.measure, timeline=first.timeline, live=first.live
-    )
+    return replace(documents[0], sections=sections, data=data, forms=forms)

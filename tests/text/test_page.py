@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from fractions import Fraction
@@ -27,7 +28,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "compare": ("compare", "zero2", "zero3", "--set", "N=8", "--set", "P=7e9"),
     "compare models": ("compare", "fsdp(64)", "fsdp(8) * tp(8) * sp", "--model", "llama3-8b", "--cluster", "dgx-h100"),
     "proved": ("prove", "zero3(4)"),
-    "refuted": ("prove", "tests/text/<unscaled>.step"),
+    "refuted": ("prove", "<unscaled>.step"),
+    "program": ("derive", "<unscaled>.step", "--set", "P=7e9", "--set", "N=8"),
     "check": ("check", "kernel.sum_is_additive"),
 }
 #: Figures that have to be among those of a page, by their places.
@@ -40,8 +42,13 @@ SHOWN = {
     "check": "/(proved|refuted_as_expected|open|unexpected|undecided)",
 }
 WRITTEN = {"giga": giga, "seconds": seconds_text, "percent": percent, "number": figure}
-WRONG = 'program("<script>alert(1)</script>")\nmesh(dp)\nfor m in microbatches:\n    gradients += all_reduce(backward(parameters, m), dp)\n'
-WRONG += "parameters, optimizer = update(parameters, optimizer, gradients)\n"
+WRONG = """program("<script>alert(1)</script>")
+mesh(dp)
+# a comment
+for m in microbatches:
+    gradients += all_reduce(backward(parameters, m), dp)
+parameters, optimizer = update(parameters, optimizer, gradients)
+"""
 
 
 class Page(HTMLParser):
@@ -180,11 +187,33 @@ def test_wrong_lines_and_elements_are_marked() -> None:
     assert text.count('<span class="wrong">') >= 1
     assert f"<strong>{found['actual']}</strong> instead of {found['expected']}" in text
     assert "refuted" in page.said
-    assert "&lt;script&gt;alert(1)" in text
+    assert "&lt;unscaled&gt;.step: refuted" in text
+
+
+def test_what_users_write_is_text() -> None:
+    """A program's name is a title, whatever it looks like."""
+    assert "<h1>&lt;script&gt;alert(1)&lt;/script&gt;: a step program, as written</h1>" in made("program")[0]
 
 
 def test_nothing_of_a_proved_step_is_marked_as_wrong() -> None:
     assert 'class="wrong"' not in made("proved")[0]
+
+
+def lines_of(text: str) -> dict[int, str]:
+    """What stands in each line of a program, and what is said of it."""
+    return {int(n): re.sub("<[^>]*>", " ", line) for n, line in re.findall(r'<li value="(\d+)">(.*?)</li>', text)}
+
+
+def test_lines_have_the_numbers_of_the_file() -> None:
+    """Comments and what is left out of a header move nothing: what is said of a line stands beside that line."""
+    text, data = made("refuted")
+    shown, file = lines_of(text), WRONG.split("\n")
+    assert set(shown) == {4, 5, 6}
+    for number, line in shown.items():
+        assert line.strip().startswith(html.escape(file[number - 1].strip()))
+    for one in data["obligations"]:
+        assert html.escape(one["name"]) in shown[one["line"]]
+    assert "refuted: update reads the gradient of the global batch" in shown[6]
 
 
 def test_lines_that_send_are_marked() -> None:

@@ -61,10 +61,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """A program. ``marks``: by the number of a line."""
+    """Lines of a program by their numbers. ``marks``: what is said of some."""
 
     title: str
-    lines: tuple[str, ...]
+    lines: Mapping[int, str]
     marks: Mapping[int, Sequence[Mark]]
 
 
@@ -86,12 +86,13 @@ class Grid:
 
 
 Chart: TypeAlias = Bars | Listing | Grid
+_Programs: TypeAlias = Mapping[str, Mapping[int, str]]
 
 
-def charts(data: Any) -> list[Chart]:
-    """What is shown of a result, by its schema; nothing of what has none."""
+def charts(data: Any, lines: Mapping[str, Mapping[int, str]]) -> list[Chart]:
+    """What is shown of a result, by its schema; nothing of what has none. ``lines``: of its programs, by their subjects."""
     found = _OF.get(data.get("schema", "")) if isinstance(data, Mapping) else None
-    return [] if found is None else list(found(data))
+    return [] if found is None else list(found(data, lines))
 
 
 def pointer(*path: str | int) -> str:
@@ -125,7 +126,7 @@ _MEMORY = {"parameters": "parameters", "gradients": "gradients", "optimizer": "o
 _BESIDE = {"working": "computed again", "beside": "beside", "transient": "gathered", "updating": "in the update"}
 
 
-def _of_strategy(data: Mapping[str, Any]) -> Iterator[Chart]:
+def _of_strategy(data: Mapping[str, Any], lines: _Programs) -> Iterator[Chart]:
     at = _Reader(data)
     names = {**_MEMORY, "transient": "gathered"}
     amounts = {name: at("values", "memory", key) for key, name in names.items()}
@@ -137,10 +138,10 @@ def _of_strategy(data: Mapping[str, Any]) -> Iterator[Chart]:
     sent = {axes: at("values", "traffic", "by_axis", axes) for axes in data["traffic"]["by_axis"]}
     if rows := tuple(Row(label=f"over {axes}", cells=(a,), bar=(a,)) for axes, a in sent.items() if a is not None):
         yield Bars(title="what a device sends in a step, GB", head=("", "sent"), rows=rows, series=("sent",))
-    yield _program_of_costs(data)
+    yield _program_of_costs(data, lines)
 
 
-def _program_of_costs(data: Mapping[str, Any]) -> Listing:
+def _program_of_costs(data: Mapping[str, Any], lines: _Programs) -> Listing:
     marks: dict[int, list[Mark]] = {}
     for event in (*data["traffic"]["events"], *data["traffic"]["host_events"]):
         text = (
@@ -151,14 +152,10 @@ def _program_of_costs(data: Mapping[str, Any]) -> Listing:
     for moment in data["peak_at"]:
         if moment["line"] is not None:
             marks.setdefault(moment["line"], []).append(Mark("the peak of memory lies here"))
-    return _listing("the program that every device runs", data["program"], marks)
+    return Listing(title="the program that every device runs", lines=lines.get(data["strategy"], {}), marks=marks)
 
 
-def _listing(title: str, text: str, marks: Mapping[int, Sequence[Mark]]) -> Listing:
-    return Listing(title=title, lines=tuple(text.rstrip("\n").split("\n")), marks=marks)
-
-
-def _of_model(data: Mapping[str, Any]) -> Iterator[Chart]:
+def _of_model(data: Mapping[str, Any], lines: _Programs) -> Iterator[Chart]:
     at = _Reader(data)
     yield from _memory_by_stage(data, at)
     yield from _sent_by_stage(data, at)
@@ -253,7 +250,7 @@ def _seconds(data: Mapping[str, Any], at: _Reader) -> Iterator[Chart]:
 # Comparisons and plans.
 
 
-def _of_comparison(data: Mapping[str, Any]) -> Iterator[Chart]:
+def _of_comparison(data: Mapping[str, Any], lines: _Programs) -> Iterator[Chart]:
     at = _Reader(data)
     for key, title in (
         ("memory.model_states", "model states of a device, GB"),
@@ -268,7 +265,7 @@ def _of_comparison(data: Mapping[str, Any]) -> Iterator[Chart]:
             yield Bars(title=title, head=("strategy", title.rpartition(",")[0]), rows=rows, series=("",))
 
 
-def _of_models(data: Mapping[str, Any]) -> Iterator[Chart]:
+def _of_models(data: Mapping[str, Any], lines: _Programs) -> Iterator[Chart]:
     at, each = _Reader(data), data["strategies"]
 
     def figure(i: int, key: str) -> Amount | None:
@@ -297,7 +294,7 @@ def _of_models(data: Mapping[str, Any]) -> Iterator[Chart]:
         yield Bars(title="speed", head=heads, rows=tuple(rows), series=("tokens a second and device",))
 
 
-def _of_plan(data: Mapping[str, Any]) -> Iterator[Chart]:
+def _of_plan(data: Mapping[str, Any], lines: _Programs) -> Iterator[Chart]:
     at, rows = _Reader(data), []
     for i, plan in enumerate(data["plans"]):
         seconds, most = at("plans", i, "seconds", written="seconds"), at("plans", i, "most")
@@ -313,11 +310,11 @@ def _of_plan(data: Mapping[str, Any]) -> Iterator[Chart]:
 # Proofs.
 
 
-def _of_proof(data: Mapping[str, Any]) -> Iterator[Chart]:
-    yield from _proof(data)
+def _of_proof(data: Mapping[str, Any], lines: _Programs) -> Iterator[Chart]:
+    yield from _proof(data, lines)
 
 
-def _of_model_proof(data: Mapping[str, Any]) -> Iterator[Chart]:
+def _of_model_proof(data: Mapping[str, Any], lines: _Programs) -> Iterator[Chart]:
     judged = [*data["blocks"].values(), data["step"]]
     rows = tuple(
         Row(
@@ -328,10 +325,10 @@ def _of_model_proof(data: Mapping[str, Any]) -> Iterator[Chart]:
     )
     yield Bars(title="blocks, and the step", head=("", "verdict", "proved", "obligations"), rows=rows)
     for one in judged:
-        yield from _proof(one, f"{one['subject']}: ") if one["counterexample"] else ()
+        yield from _proof(one, lines, f"{one['subject']}: ") if one["counterexample"] else ()
 
 
-def _proof(data: Mapping[str, Any], of: str = "") -> Iterator[Chart]:
+def _proof(data: Mapping[str, Any], lines: _Programs, of: str = "") -> Iterator[Chart]:
     refuting = data["counterexample"]
     if not refuting:
         return
@@ -344,7 +341,8 @@ def _proof(data: Mapping[str, Any], of: str = "") -> Iterator[Chart]:
         marks.setdefault(left["line"], []).append(Mark(f"{left['buffer']} holds {left['holds']}", wrong=True))
     if refuting["line"] is not None and not any(m.wrong for m in marks.get(refuting["line"], ())):
         marks.setdefault(refuting["line"], []).append(Mark("it fails here", wrong=True))
-    yield _listing(f"{of}the program, with what has to hold of its lines", run["program"], marks)
+    program = lines.get(data["subject"], {})
+    yield Listing(title=f"{of}the program, with what has to hold of its lines", lines=program, marks=marks)
     if run["ends"]:
         yield from _grids(run, of)
 
@@ -388,7 +386,7 @@ _STANDINGS = {
 }
 
 
-def _of_check(data: Mapping[str, Any]) -> Iterator[Chart]:
+def _of_check(data: Mapping[str, Any], lines: _Programs) -> Iterator[Chart]:
     at = _Reader(data)
     counts = tuple(at(key, written="number") for key in _STANDINGS)
     whole = Row(label="theorems", cells=_cells(counts), bar=counts)
@@ -397,7 +395,7 @@ def _of_check(data: Mapping[str, Any]) -> Iterator[Chart]:
     yield Bars(title="theorems", head=("theorem", "says", "expected", "found", "stands"), rows=rows)
 
 
-_OF: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Chart]]] = {
+_OF: Mapping[str, Callable[[Mapping[str, Any], _Programs], Iterator[Chart]]] = {
     "placeproof.derive/1": _of_strategy,
     "placeproof.derive-model/1": _of_model,
     "placeproof.compare/1": _of_comparison,

@@ -105,7 +105,8 @@ def _place(amount: Amount | None) -> str:
 
 
 def _listing(chart: Listing) -> str:
-    lines = "".join(f"<li>{_line(line, chart.marks.get(number, ()))}</li>" for number, line in enumerate(chart.lines, start=1))
+    each = sorted(chart.lines.items())
+    lines = "".join(f'<li value="{number}">{_line(line, chart.marks.get(number, ()))}</li>' for number, line in each)
     return wide(f'<ol class="program">{lines}</ol>', chart.title)
 
 

@@ -24,7 +24,7 @@ def page(document: Document) -> str:
     """A result as a file of HTML: the answer, what is drawn of it, and all that the text says. It loads nothing."""
     sections = list(document.sections())
     named = next((one.title for one in sections if one.title), document.name)
-    shown = charts(as_data(document.data()))
+    shown = charts(as_data(document.data()), document.lines())
     live = document.live()
     code = "" if live is None else script(live, places(shown))
     moving = "" if live is None else panel(live, shown)

@@ -10,6 +10,7 @@ from placeproof.report.diagnostics import excerpt
 from placeproof.report.document import Code, Document, Lines, Notes, Section, section
 from placeproof.report.proof import text as part
 from placeproof.report.proof.data import judgement
+from placeproof.report.written import written
 from placeproof.semantics.judge.model import JudgedModel, repair_of
 from placeproof.semantics.judge.search import RefutingRun
 from placeproof.semantics.judge.verdict import Judged
@@ -30,7 +31,12 @@ def document(judged: JudgedModel, file: str | None = None, opinion: dict[str, An
     says, by its field in data; ``asked``: whether the model was named beside the file, or the file alone names it."""
     named = f"{judged.linked.model} under {judged.linked.name}"
     name = named if file is None else f"{file} ({named})" if judged.model is not None else file
-    return Document(name=name, sections=lambda: _sections(name, judged, opinion or {}, asked), data=lambda: _data(judged) | (opinion or {}))
+    return Document(
+        name=name,
+        sections=lambda: _sections(name, judged, opinion or {}, asked),
+        data=lambda: _data(judged) | (opinion or {}),
+        lines=lambda: {**{n: written(one.program) for n, one in judged.blocks.items()}, judged.linked.name: written(judged.step.program)},
+    )
 
 
 def _sections(name: str, judged: JudgedModel, opinion: dict[str, Any], asked: bool) -> Iterator[Section]:

@@ -14,6 +14,7 @@ from placeproof.prove import Unknown
 from placeproof.report.diagnostics import excerpt
 from placeproof.report.document import Code, Document, Lines, Notes, Section, SectionPart, Table, section
 from placeproof.report.proof import composition, cutoff, mended
+from placeproof.report.written import written
 from placeproof.semantics import tensors
 from placeproof.semantics.judge.explain import explain
 from placeproof.semantics.judge.search import RefutingRun
@@ -29,7 +30,10 @@ def document(subject: str, judged: Judged, opinion: dict[str, Any] | None = None
     from placeproof.report.proof.data import judgement as data
 
     return Document(
-        name=subject, sections=lambda: _sections(subject, judged, opinion or {}), data=lambda: data(subject, judged) | (opinion or {})
+        name=subject,
+        sections=lambda: _sections(subject, judged, opinion or {}),
+        data=lambda: data(subject, judged) | (opinion or {}),
+        lines=lambda: {subject: written(judged.program)},
     )
 
 
