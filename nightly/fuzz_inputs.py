@@ -65,7 +65,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "--from",
         "--html",
     ),
-    "check": ("--level", "--jobs", "--seeds", "--html"),
+    "check": ("--level", "--jobs", "--seeds", "--html", "--junit", "--sarif"),
     "fit": (
         "--model",
         "--cluster",
@@ -93,8 +93,8 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 FLAGS = {
     "derive": ("--groups", "--program", "--json", "--latex", "--markdown", "--python", "--fp8"),
     "compare": ("--json", "--fp8"),
-    "prove": ("--json",),
-    "check": ("--json", "--no-second-opinion", "--no-cache"),
+    "prove": ("--json", "--github"),
+    "check": ("--json", "--github", "--no-second-opinion", "--no-cache"),
     "list": ("--json",),
     "replay": ("--json",),
     "measure": ("--json",),

@@ -10,6 +10,7 @@ import typer
 
 from placeproof.cli.options import HtmlOption, page_path, show
 from placeproof.cli.process import EXIT_BAD_INPUT, progress
+from placeproof.cli.reports import GithubOption, JunitOption, Reports, SarifOption
 from placeproof.core.diagnostics import Problems
 
 if TYPE_CHECKING:
@@ -35,21 +36,44 @@ def command(
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Check everything anew.")] = False,
     update: Annotated[bool, typer.Option("--update", help="Accept the verdicts: write them to the lock file.")] = False,
     html: HtmlOption = None,
+    junit: JunitOption = None,
+    sarif: SarifOption = None,
+    github: GithubOption = False,
     json_: Annotated[bool, typer.Option("--json", help="As JSON data, schema placeproof.check/1.")] = False,
 ) -> int:
     """Check theorems against what is expected of them, and against the lock file."""
+    reports = Reports(junit=junit, sarif=sarif, github=github)
+
+    def answer() -> int:
+        _check_options(level, jobs, seeds)
+        outcomes, problems, changed = _answer(
+            wanted or [], level, jobs, seeds, not no_second_opinion, not no_cache, update=update, html=html, json_=json_
+        )
+        code = _end(outcomes, problems, changed)
+        if reports.wanted:
+            from placeproof.report.findings import of_theorems
+
+            reports.write("check", of_theorems(outcomes, problems.found, changed), code)
+        return code
+
+    return reports.run("check", answer)
+
+
+def _answer(
+    wanted: list[str], level: int, jobs: int, seeds: int, second: bool, cached: bool, *, update: bool, html: str | None, json_: bool
+) -> tuple[list[Outcome], Problems, list[str] | None]:
+    """Check, and print what is found. Raises InputError."""
     from placeproof.theory.suite.load import load
     from placeproof.theory.suite.reads import listening
 
-    _check_options(level, jobs, seeds)
     page = page_path(html)
     with listening():
-        loaded = load(wanted or [])
+        loaded = load(wanted)
         chosen = [t for t in loaded.theorems if t.level <= level]
         if not chosen and not loaded.problems.found:
             loaded.problems.add("PP401", f"there is no theorem to check up to level {level}", help="ask for more files, or a higher level")
         began = time.perf_counter()
-        outcomes, problems = _run(chosen, loaded, seeds, not no_second_opinion, jobs, not no_cache)
+        outcomes, problems = _run(chosen, loaded, seeds, second, jobs, cached)
     changed, whole = _locks(loaded, outcomes, level)
     if update:
         changed = _update(outcomes, whole, problems)
@@ -59,7 +83,7 @@ def command(
         unreadable = [f"{d.code}: {d.message}" for d in problems.found]
         single = bool(wanted) and len(chosen) == 1
         show(document(outcomes, unreadable, changed, time.perf_counter() - began, single=single), json_=json_, page=page)
-    return _end(outcomes, problems, changed)
+    return outcomes, problems, changed
 
 
 def _check_options(level: int, jobs: int, seeds: int) -> None:

@@ -5,23 +5,26 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from placeproof.cli.options import Env, From, HtmlOption, ProfileOption, WithOption, World, given, option, page_path, read_as, show, takes
+from placeproof.cli.reports import Reports
 from placeproof.core.diagnostics import Problems, refuse, suggestion
 from placeproof.core.files import make_folder, write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from placeproof.answers.subject import Subject
     from placeproof.importers import Reading
     from placeproof.programs import Program
     from placeproof.prove import Budget
     from placeproof.report.document import Document
+    from placeproof.report.findings import Case
     from placeproof.semantics.judge.model import JudgedModel
     from placeproof.semantics.judge.verdict import Judged
 
@@ -29,9 +32,22 @@ EXIT_CODES = {"proved": 0, "refuted": 1, "unknown": 3, "proved except": 4}
 _SUBJECT = (
     "A strategy such as `zero3 * tp`, a step program `mine.step`, a configuration `ds_config.json`, or a name of `placeproof list blocks`."
 )
+_REPORTS = {"--junit", "--sarif", "--github"}
 #: What a proof of something else than one step takes; other options are refused, and none is passed over in silence.
 _OF_CATALOGUE = {"--catalogue", "--json", "--html"}
-_OF_TWO_STEPS = {"--against", "--without", "--from", "--world", "--env", "--profile", "--with", "--budget", "--allow", "--json", "--html"}
+_OF_TWO_STEPS = {
+    "--against",
+    "--without",
+    "--from",
+    "--world",
+    "--env",
+    "--profile",
+    "--with",
+    "--budget",
+    "--allow",
+    "--json",
+    "--html",
+} | _REPORTS
 _OF_STEPS = {"--without", "--for-all", "--mend"}
 #: Second opinions about one step.
 _OF_A_STEP = ("cutoff", "composition")
@@ -77,6 +93,7 @@ class Options:
     )
     mend: Path | None = option("--mend", "Solve for the factors that a step lacks, and write the step with them.", metavar="FILE")
     html: HtmlOption = None
+    reports: Reports
     json_: bool = option("--json", "Print JSON (schema placeproof.prove/1).", default=False)
 
     @property
@@ -101,6 +118,10 @@ def command(options: Options) -> int:
     Ends with 0 if proved, 1 if refuted, 3 if neither could be shown within the budget, 4 if proved except for settings of a configuration
     that change the step and are not modelled.
     """
+    return options.reports.run("prove", lambda: _answer(options))
+
+
+def _answer(options: Options) -> int:
     from placeproof.answers.subject import LinkedProgram, imported, read_all
 
     dropped, _ = _assumptions(options.without or []), page_path(options.html)
@@ -124,6 +145,7 @@ def command(options: Options) -> int:
 def _prove_step(o: Options, subjects: Sequence[Subject], without: frozenset[str]) -> int:
     from placeproof.answers.proof import beside_order
     from placeproof.answers.subject import Configuration, Expression, program, strategy
+    from placeproof.report import findings
     from placeproof.report.proof.text import document
     from placeproof.semantics.judge.ranges import read_ranges
     from placeproof.semantics.judge.verdict import judge
@@ -141,7 +163,8 @@ def _prove_step(o: Options, subjects: Sequence[Subject], without: frozenset[str]
     if o.replay_script is not None:
         _write_script(o.replay_script, str(o.subject), judged)
     opinion = _opinion(o, judged) | ({} if o.mend is None else {"mended": _mend(o.mend, step, judged, subjects[0])})
-    return _answered(document(str(o.subject), judged, opinion), o, subjects, EXIT_CODES[judged.word], opinion)
+    cases = partial(findings.of_step, str(o.subject), judged, str(o.subject))
+    return _answered(document(str(o.subject), judged, opinion), o, subjects, EXIT_CODES[judged.word], opinion, cases)
 
 
 def _mend(path: Path, step: Program, judged: Judged, subject: Subject) -> dict[str, Any]:
@@ -157,15 +180,22 @@ def _mend(path: Path, step: Program, judged: Judged, subject: Subject) -> dict[s
     return mended.data(found, str(path), "" if written is None else Path(written).read_text(encoding="utf-8"))
 
 
-def _answered(judgement: Document, o: Options, subjects: Sequence[Subject], code: int, opinion: dict[str, Any]) -> int:
+def _answered(
+    judgement: Document, o: Options, subjects: Sequence[Subject], code: int, opinion: dict[str, Any], cases: Callable[[], Iterable[Case]]
+) -> int:
     """Print it, with what configurations were read as; the exit code, unless solvers or arguments disagree."""
     from placeproof.report.document import joined
 
-    if code == 0 and (left := _left(subjects, o.allow or ())):
+    left = _left(subjects, o.allow or ()) if code == 0 else []
+    if left:
         from placeproof.report.proof.excepted import WORD, excepted
 
         judgement, code = excepted(judgement, left), EXIT_CODES[WORD]
     show(joined({"": judgement}, read_as(subjects), "imported"), json_=o.json_, page=page_path(o.html))
+    if o.reports.wanted:
+        from placeproof.report.findings import of_settings
+
+        o.reports.write("prove", [*cases(), *of_settings(str(o.subject), left)], code)
     if any(o["answer"] not in ("unsat", "silent") for o in opinion.get("second_opinion", [])):
         typer.echo("error: the solvers disagree; please report this", err=True)
         return 70
@@ -195,6 +225,7 @@ def _left(subjects: Sequence[Subject], allowed: Sequence[str]) -> list[Reading]:
 def _prove_model(o: Options, subjects: Sequence[Subject], without: frozenset[str]) -> int:
     """Prove the step of a model under a strategy, or a linked program that is written down."""
     from placeproof.answers.subject import LinkedProgram, judged_program
+    from placeproof.report import findings
     from placeproof.report.proof.model import document
     from placeproof.semantics.judge.model import judge_linked
     from placeproof.semantics.judge.ranges import read_ranges
@@ -214,7 +245,8 @@ def _prove_model(o: Options, subjects: Sequence[Subject], without: frozenset[str
     opinion = {"second_opinion": [answer for each in opinions for answer in each["second_opinion"]]} if o.second_opinion else {}
     path = next((s.path for s in subjects if isinstance(s, LinkedProgram)), None)
     asked = o.model is not None or model is None
-    return _answered(document(judged, path, opinion, asked=asked), o, subjects, EXIT_CODES[judged.word], opinion)
+    cases = partial(findings.of_model, judged, str(o.subject))
+    return _answered(document(judged, path, opinion, asked=asked), o, subjects, EXIT_CODES[judged.word], opinion, cases)
 
 
 def _check_opinion(name: str | None) -> None:
@@ -248,13 +280,15 @@ def _opinion(o: Options, judged: Judged) -> dict[str, Any]:
 def _held_against(o: Options, against: str, subjects: Sequence[Subject], without: frozenset[str]) -> int:
     """Whether one step does what another one does; 0 also where it does something else that is proved as well."""
     from placeproof.answers.subject import program, read
+    from placeproof.report import findings
     from placeproof.report.proof.refinement import document
     from placeproof.semantics.judge.refine import refine
 
     step = program(subjects[0], o.profile, o.with_ or ())
     result = refine(step, program(read(against, library=True)), without=without, budget=o.budget)
     code = EXIT_CODES["unknown" if result.word == "unknown" else result.left.word]
-    return _answered(document(str(o.subject), against, result), o, subjects, code, {})
+    cases = partial(findings.of_refinement, str(o.subject), against, result)
+    return _answered(document(str(o.subject), against, result), o, subjects, code, {}, cases)
 
 
 def _assumptions(names: list[str]) -> frozenset[str]:

@@ -14,12 +14,13 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 def render(diagnostics: Iterable[Diagnostic], after: str = "nothing was computed") -> str:
     """All problems, and a last line that counts them and says what became of the rest."""
     shown = list(diagnostics)
-    blocks = [_one(d) for d in shown]
+    blocks = [problem_text(d) for d in shown]
     count = f"{len(shown)} problem{'' if len(shown) == 1 else 's'}; {after}"
     return "\n\n".join([*blocks, count]) + "\n"
 
 
-def _one(problem: Diagnostic) -> str:
+def problem_text(problem: Diagnostic) -> str:
+    """One problem, with the line that it is on."""
     lines = [f"error[{problem.code}]: {problem.message}"]
     if problem.place is not None:
         lines += excerpt(problem.place)
