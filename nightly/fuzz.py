@@ -25,10 +25,13 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "nightly")]
 
-from fuzz_inputs import CATEGORIES, Case, draw  # noqa: E402
+from fuzz_inputs import CATEGORIES, draw  # noqa: E402
+from fuzz_mutate import Case  # noqa: E402
 
 #: Seconds of computing, and bytes beside those of a process that has done nothing yet, that one input may take.
 SECONDS, BYTES = 20, 2 * 2**30
+#: Seconds after which what does not compute waits for ever.
+WAITING = 90
 #: What ends well: as asked, a finding, bad input, undecided, proved but for settings.
 GOOD = {0: "as asked", 1: "a finding", 2: "bad input", 3: "undecided", 4: "proved except"}
 _NO_NUMBER = re.compile(r"(?<![\w.`-])(nan|inf|-inf|infinity|zoo)(?![\w.`-])")
@@ -50,15 +53,45 @@ def run(case: Case) -> Ended:
     try:
         for name, data in case.files.items():
             (folder / name).write_bytes(data)
-        sys.stdout.flush()
-        pid = os.fork()
-        if not pid:
-            _child(case, folder)
-        code, seconds = _waited(pid)
+        for name, what in case.special.items():
+            _special(folder / name, what)
+        (folder / "stdin").write_bytes(case.stdin or b"")
+        if case.spoil is not None:
+            _forked(case, folder)
+            for path in (folder / "cache").rglob("*.json"):
+                path.write_bytes(case.spoil)
+        code, seconds = _forked(case, folder)
         out, err = ((folder / name).read_text(encoding="utf-8", errors="replace") for name in ("stdout", "stderr"))
-        return Ended(code, out, err, seconds)
+        return Ended(code, out.replace(str(folder), "FOLDER"), err, seconds)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _special(path: Path, what: str) -> None:
+    """What is no file of its own."""
+    if what == "folder":
+        path.unlink(missing_ok=True)
+        path.mkdir()
+    elif what == "pipe":
+        data = path.read_bytes()
+        path.unlink()
+        os.mkfifo(path)
+        if not os.fork():  # whoever opens it gets this
+            signal.alarm(WAITING)
+            path.write_bytes(data)
+            os._exit(0)
+    else:
+        path.unlink(missing_ok=True)
+        path.symlink_to(what)
+
+
+def _forked(case: Case, folder: Path) -> tuple[int, float]:
+    """The exit code, and the seconds computed."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if not pid:
+        _child(case, folder)
+    return _waited(pid)
 
 
 def _child(case: Case, folder: Path) -> None:
@@ -66,8 +99,12 @@ def _child(case: Case, folder: Path) -> None:
     os.setpgid(0, 0)
     os.chdir(folder)
     os.environ["PLACEPROOF_CACHE"] = str(folder / "cache")
-    for number, name in enumerate((os.devnull, "stdout", "stderr")):
-        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT, 0o600), number)
+    for name, value in case.env.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+    for number, name in enumerate(("stdin" if case.stdin is not None else os.devnull, "stdout", "stderr")):
+        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | (os.O_TRUNC if number else 0), 0o600), number)
     base = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (base + BYTES, base + BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
@@ -81,25 +118,35 @@ def _child(case: Case, folder: Path) -> None:
 
 def _waited(pid: int) -> tuple[int, float]:
     """The exit code, and the seconds computed; what only waits is ended, too."""
-    until, pause = time.monotonic() + 15 * SECONDS, 0.001
+    until, pause = time.monotonic() + WAITING, 0.001
     while True:
         found, status, used = os.wait4(pid, os.WNOHANG)
         if found:
             return os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
         if time.monotonic() > until:
-            os.killpg(pid, signal.SIGKILL)
+            if _computed(pid) < SECONDS / 4:
+                os.killpg(pid, signal.SIGTERM)
+            until += WAITING
         time.sleep(pause)
         pause = min(2 * pause, 0.02)
+
+
+def _computed(pid: int) -> float:
+    """Seconds that a process has computed."""
+    words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def judged(case: Case, ended: Ended) -> str | None:
     """What is wrong with how a case ended; None where nothing is."""
     if ended.code < 0:
+        if -ended.code == signal.SIGTERM:
+            return "waits for ever"
         over = signal.Signals(-ended.code) in (signal.SIGXCPU, signal.SIGKILL)
         return f"over {SECONDS} s of computing" if over else f"died by {signal.Signals(-ended.code).name}"
     if ended.code not in GOOD and ("MemoryError" in ended.err or "std::bad_alloc" in ended.err):
         return f"over {BYTES >> 30} GB"
-    if "Traceback (most recent call last)" in ended.err:
+    if "Traceback (most recent call last)" in ended.err and not case.env.get("PLACEPROOF_TRACEBACK"):
         return "a traceback"
     if ended.code == 70:
         return "a bug: " + "".join(re.findall(r"has a bug: (\w+:.*)", ended.err))[:120]
@@ -109,7 +156,41 @@ def judged(case: Case, ended: Ended) -> str | None:
         return "exit code 2 without a word"
     if ended.code == 0 and not ended.out.strip():
         return "exit code 0 without output"
-    return _nonsense(case, ended) if ended.code == 0 else None
+    return (_nonsense(case, ended) if ended.code == 0 else None) or (_otherwise(case, ended) if case.want else None)
+
+
+def _otherwise(case: Case, ended: Ended) -> str | None:
+    """How a case should have ended that is a change of a good one, if it did not."""
+    assert case.base is not None
+    base = _known(case.base)
+    if base.code not in GOOD or base.code == 2:
+        return None
+    want, _, word = case.want.partition(" ")
+    if want == "same":
+        return None if (ended.code, _timeless(ended.out)) == (base.code, _timeless(base.out)) else "another answer, and nothing was changed"
+    if want == "not" or ended.code == 2:
+        return "taken, and it is wrong" if ended.code == 0 else None
+    if want in ("named", "told") and word in ended.out + ended.err:
+        return None
+    if want == "told" and _timeless(ended.out) == _timeless(base.out):
+        return None
+    return "taken in silence" if ended.code in GOOD else None
+
+
+def _timeless(text: str) -> str:
+    """An answer without the time that it took."""
+    return re.sub(r"\d[\d.,]* m?s\b|\"seconds\": [\d.e-]+", "", text)
+
+
+_KNOWN: dict[str, Ended] = {}
+
+
+def _known(case: Case) -> Ended:
+    """How a good case ends; it is asked once."""
+    name = repr((case.argv, case.files))
+    if name not in _KNOWN:
+        _KNOWN[name] = run(case)
+    return _KNOWN[name]
 
 
 def _nonsense(case: Case, ended: Ended) -> str | None:
@@ -167,6 +248,14 @@ def _parts(case: Case) -> Iterator[Case]:
             size //= 2
 
 
+def _changed(case: Case) -> list[str]:
+    """What a change of a good case is: its lines that are in one of them alone."""
+    if case.base is None:
+        return []
+    old, new = (b"\n".join(one.files.values()).decode(errors="replace").splitlines() for one in (case.base, case))
+    return [f"-{line[:300]}" for line in old if line not in new][:5] + [f"+{line[:300]}" for line in new if line not in old][:5]
+
+
 def _warm() -> None:
     """Import once what every process would import."""
     import cvc5  # noqa: F401
@@ -196,9 +285,10 @@ def fuzz(seed: int, numbers: range, only: str | None = None, *, minimise: bool =
         wrong = judged(case, ended)
         row: dict[str, Any] = {"number": number, "category": case.category, "code": ended.code, "seconds": round(ended.seconds, 2)}
         if wrong is not None:
-            shown = smaller(case, wrong) if minimise and not wrong.startswith("over") else case
+            shown = smaller(case, wrong) if minimise and not case.want and not wrong.startswith(("over", "waits")) else case
             files = {name: data.decode(errors="backslashreplace")[:4000] for name, data in shown.files.items()}
-            row |= {"wrong": wrong, "argv": [a[:2000] for a in shown.argv], "files": files}
+            row |= {"wrong": wrong, "argv": [a[:2000] for a in shown.argv], "files": files, "special": shown.special}
+            row |= {"env": shown.env, "changed": _changed(case), "again": f"--seed {seed} --first {number} --count 1 --jobs 1"}
         yield row
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,7 +47,7 @@ class Results:
         """
         if self.path is None:
             return
-        if self.path.exists():
+        if os.path.exists(self.path):
             *lines, torn = files.read_text(self.path, code="PP110", help=_ANOTHER, most=MOST_BYTES).split("\n")
             self._check_header(lines[0] if lines else torn, whole=bool(lines))
             for number, line in enumerate(lines[1:], 2):

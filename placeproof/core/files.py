@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -60,6 +61,11 @@ def expanded(path: str | Path) -> Path:
         return Path(path)
 
 
+def is_file(path: str | Path) -> bool:
+    """Whether there is a file of this name. One that no file can have, too long or a link to itself, is that of none."""
+    return os.path.isfile(path)
+
+
 def read_text(path: str | Path, *, code: str, help: str, most: int = MOST_BYTES) -> str:
     """The text of a file in UTF-8, of so many bytes at most; `~` is the home directory. Raises InputError with the code and the help where
     it cannot be read."""
@@ -109,7 +115,8 @@ def replace_text(path: Path, text: str) -> None:
     except OSError as error:
         _refuse("PP110", f"cannot write `{path}`: {_reason(error)}", "give a file that can be written", error)
     finally:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # where none could be written, there is none
+            part.unlink(missing_ok=True)
 
 
 def append_text(path: Path, text: str) -> None:

@@ -159,9 +159,31 @@ def test_every_setting_has_one_reading(name: str) -> None:
 
 
 def test_a_setting_of_no_known_name_is_listed() -> None:
-    text = (HERE / "made_llama_null.json").read_text(encoding="utf-8").replace("{", '{"tie_word_embedding": true,', 1)
-    (reading,) = [r for r in parse_shapes(text, kind="json").readings if r.name == "tie_word_embedding"]
+    text = (HERE / "made_llama_null.json").read_text(encoding="utf-8").replace("{", '{"tied_by_a_ribbon": true,', 1)
+    (reading,) = [r for r in parse_shapes(text, kind="json").readings if r.name == "tied_by_a_ribbon"]
     assert (reading.role, reading.note) == (Role.NO_MATTER, "not used for shapes")
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "wrong"),
+    [
+        ("made_llama_null.json", "tie_word_embeddings", "tie_word_embedding"),
+        ("default_glm.json", "attention_bias", "atention_bias"),
+        ("default_glm.json", "head_dim", "head_dimm"),
+        ("deepseek_v3.json", "routed_scaling_factor", None),
+    ],
+)
+def test_a_misspelt_setting_whose_default_would_be_taken_is_refused(file: str, name: str, wrong: str | None) -> None:
+    data = json.loads((HERE / file).read_text(encoding="utf-8"))
+    value = data.pop(name, True)
+    parse_shapes(json.dumps(data), kind="json")  # not said at all it is the default
+    if wrong is None:  # decides nothing here, so that whatever is like it is let be
+        parse_shapes(json.dumps(data | {f"{name}s": value}), kind="json")
+        return
+    with pytest.raises(InputError, match=f"`{wrong}` is no setting") as caught:
+        parse_shapes(json.dumps(data | {wrong: value}), kind="json")
+    assert f"did you mean `{name}`?" in str(caught.value.diagnostics[0].help)
+    parse_shapes(json.dumps(data | {wrong: value, name: value}), kind="json")  # said, too
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -329,12 +329,15 @@ def test_a_file_of_little_but_its_bases_is_recognised(said: str, known: bool, tm
     [
         ("defaults: away.yaml\n", "it is not at hand"),
         ("defaults: mine.yaml\n", "is laid over itself"),
+        (f"defaults: {'a' * 300}.yaml\n", "it is not at hand"),
+        ("defaults: circle.yaml\n", "it is not at hand"),
         ("defaults: 3\n", "is a path or a list of paths"),
         ("defaults: null\n", "is a path or a list of paths"),
         ("policy: {model_name: a, model_name: b}\n", "`policy.model_name` is said twice"),
     ],
 )
 def test_files_that_cannot_be_laid_over_one_another_are_refused(said: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "circle.yaml").symlink_to("circle.yaml")
     with pytest.raises(InputError, match=message):
         laid(tmp_path, mine=said)
 

@@ -84,6 +84,11 @@ class Blocks:
     dropout: Mapping[str, float] = field(default_factory=dict)
     masks: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def names(self) -> set[str]:
+        """The settings that are read beside those of shapes."""
+        return {one.setting for one in self.always} | {one.setting for one in self.options} | {*self.dropout, *self.masks}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:

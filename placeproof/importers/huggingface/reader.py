@@ -1,7 +1,7 @@
 """A model's ``config.json`` of transformers, read as the shapes of its parameters.
 
 What decides shapes is in ``fields.py``, the modules are in ``models.py``. Settings that decide none are listed:
-transformers takes a setting of any name, so that a misspelt one cannot be told from the others.
+transformers takes a setting of any name, so that one is taken for misspelt only where it is all but the name of one that is not said.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import difflib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from placeproof.core.diagnostics import Problems, suggestion
@@ -202,10 +203,35 @@ def _values(document: Document, family: Family, names: dict[str, str], problems:
             expects = _KINDS[setting.kind] + (" or null" if setting.null else "")
             message = f"`{name}` is {expects}, not {json.dumps(document.data[name])}"
             problems.add("PP503", message, place=document.place(name), help=setting.note)
+    _misspelt(document, family, values, problems)
     if (values.get(family.layers) or 0) > MOST_LAYERS:
         name = names[family.layers]
         problems.add("PP503", f"`{name}` is at most {MOST_LAYERS}", place=document.place(name), help="no model has so many layers")
     return values
+
+
+def _misspelt(document: Document, family: Family, values: Values, problems: Problems) -> None:
+    """Refuse a name that no model has, and that is all but that of a setting of this one that is not said: its default would be taken."""
+    unsaid = {s.name for s in family.settings if s.name in values and not {s.name, *s.aliases} & {*document.data}}
+    unsaid |= (family.model.names if family.model else set()) - {*document.data}
+    for name in [str(key) for key in document.data if key not in _every_name()]:
+        if near := difflib.get_close_matches(name, unsaid, n=1, cutoff=_SPELT):
+            message = (
+                f"`{name}` is no setting of a model of type `{document.data['model_type']}`, which would take a default for `{near[0]}`"
+            )
+            problems.add(
+                "PP502", message, place=document.place(name), help=f"did you mean `{near[0]}`? else leave it out, or say that, too"
+            )
+
+
+@cache
+def _every_name() -> frozenset[str]:
+    """The names of settings of all types of models."""
+    names = {*_OTHER_NUMBERS, *_OTHERWISE, *_LIMITS}
+    for family in families().values():
+        names |= {name for s in family.settings for name in (s.name, *s.aliases)}
+        names |= family.model.names if family.model else set()
+    return frozenset(names)
 
 
 def _missing(document: Document, family: Family, setting: Setting, problems: Problems) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from placeproof.core.diagnostics import Problems
-from placeproof.core.files import read_text
+from placeproof.core.files import is_file, read_text
 from placeproof.importers.document import Document, read_document
 from placeproof.importers.omegaconf import MISSING
 
@@ -29,11 +29,11 @@ def inherited(document: Document, problems: Problems, around: tuple[Path, ...] =
         return document
     under, around = replace(document, data={}, spans={}), (*around, Path(document.source).resolve())
     for path in _named(document, problems):
-        if path.resolve() in around:
-            problems.add("PP504", f"`{path}` is laid over itself", place=document.place(_DEFAULTS), help="leave one of the names out")
-        elif not path.is_file():
+        if not is_file(path):
             message = f"`{path}` says what holds where this file says nothing, and it is not at hand"
             problems.add("PP504", message, place=document.place(_DEFAULTS), help=_HELP)
+        elif path.resolve() in around:
+            problems.add("PP504", f"`{path}` is laid over itself", place=document.place(_DEFAULTS), help="leave one of the names out")
         else:
             read = read_document(read_text(path, code="PP501", help=_HELP), str(path), "yaml", problems)
             parent = inherited(read, problems, around)

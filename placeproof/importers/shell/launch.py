@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from placeproof.core.diagnostics import InputError, Place, Problems, suggestion
-from placeproof.core.files import read_bytes, read_text
+from placeproof.core.files import is_file, read_bytes, read_text
 from placeproof.importers.document import Document
 from placeproof.importers.imported import Reading, Role
 from placeproof.importers.shell.arguments import Arguments, Overrides, in_source
@@ -91,7 +91,7 @@ def launch(text: str, source: str, problems: Problems, env: Sequence[str] = ()) 
 def _strange(text: str, source: str, problems: Problems) -> bool:
     """Whether a script has characters that make it another one to a shell than it looks."""
     raw = text.encode()
-    if Path(source).is_file():
+    if is_file(source):
         raw = read_bytes(source, code="PP501", help="give a readable file")
     if b"\r" in raw:
         at, what = (1, 1, 1), "its lines end as those of Windows do, and a shell takes that as part of words"
@@ -107,7 +107,7 @@ class _Files:
     """Files beside a script that it reads or runs. They are read as text, and from the folders around the script alone."""
 
     def __init__(self, source: str, texts: dict[str, str]) -> None:
-        self.folder = Path(source).parent if Path(source).is_file() else None
+        self.folder = Path(source).parent if is_file(source) else None
         self.texts = texts
 
     def read(self, name: Text) -> tuple[str, str] | None:
@@ -121,7 +121,7 @@ class _Files:
             paths = [folder / text for folder in (self.folder, *self.folder.resolve().parents)][:6]
         else:
             return None
-        there = [path for path in paths if path.is_file()]
+        there = [path for path in paths if is_file(path)]
         if len({path.resolve() for path in there}) != 1:
             return None
         try:
