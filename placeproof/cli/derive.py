@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,6 +28,7 @@ from placeproof.core.diagnostics import Problems, refuse
 from placeproof.core.files import write_text
 
 if TYPE_CHECKING:
+    from placeproof.answers.models import ModelRun
     from placeproof.answers.subject import Subject
     from placeproof.core.mesh import Axis
     from placeproof.core.strategy import Strategy
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
     from placeproof.cost.model.time import StepTime
     from placeproof.cost.uneven import Shards
     from placeproof.cost.values import Numbers
+    from placeproof.models import Model
     from placeproof.programs import Program
-    from placeproof.report.document import Document
+    from placeproof.report.document import Document, Live
 
 
 #: What a program alone depends on, what formulas alone do not, and what goes with a configuration.
@@ -162,6 +164,27 @@ def _configuration(o: Options, system: str) -> None:
 
 def _print(o: Options) -> None:
     """Print the result. Raises InputError with every problem that can be found together."""
+    from placeproof.report import renderers
+
+    subject, tasks = _tasks(o)
+    if o.alone:
+        show(tasks[0]()["program"], json_=False)
+        return
+    together = _together(o, subject, tasks)
+    if o.forms and not o.json_:
+        form = {"--latex": renderers.latex, "--markdown": renderers.markdown, "--python": renderers.python}[o.forms[0]]
+        typer.echo(form(together), nl=False)
+        return
+    show(together, json_=o.json_, ascii=False, detail=o.shown.detail((), Problems()), page=page_path(o.html))
+
+
+def document(o: Options) -> Document:
+    """What is printed, or written as a page. Raises InputError with every problem that can be found together."""
+    return _together(o, *_tasks(o))
+
+
+def _tasks(o: Options) -> tuple[Subject, list[_Task]]:
+    """What is asked about, and what is left to do once it is known that everything makes sense."""
     from placeproof.answers.subject import LinkedProgram
     from placeproof.cost.uneven import read_shards
 
@@ -181,24 +204,25 @@ def _print(o: Options) -> None:
     if o.exact.shapes is not None and not o.alone:
         tasks.append(_bytes(o, subject, problems))
     problems.raise_if_any()
-    _show(o, subject(), tasks)
+    return subject(), tasks
 
 
-def _show(o: Options, subject: Subject, tasks: Sequence[_Task]) -> None:
-    from placeproof.report import renderers
+def _together(o: Options, subject: Subject, tasks: Sequence[_Task]) -> Document:
     from placeproof.report.document import joined
 
-    if o.alone:
-        show(tasks[0]()["program"], json_=False)
-        return
     parts = {field: document for task in tasks for field, document in task().items()}
     of_bytes = list(parts) == ["bytes"]
-    together = joined({"": parts["bytes"]} if of_bytes else parts, None if of_bytes and o.json_ else read_as([subject]), "imported")
-    if o.forms and not o.json_:
-        form = {"--latex": renderers.latex, "--markdown": renderers.markdown, "--python": renderers.python}[o.forms[0]]
-        typer.echo(form(together), nl=False)
-        return
-    show(together, json_=o.json_, ascii=False, detail=o.shown.detail((), Problems()), page=page_path(o.html))
+    return joined({"": parts["bytes"]} if of_bytes else parts, None if of_bytes and o.json_ else read_as([subject]), "imported")
+
+
+def given_as(given: Given) -> _Given:
+    """What is set, as this command takes it."""
+    return _Given(**{one.name: getattr(given, one.name) for one in fields(given)})
+
+
+def about_as(about: OfStep) -> _OfStep:
+    """What is said of a model, as this command takes it."""
+    return _OfStep(**{one.name: getattr(about, one.name) for one in fields(about)})
 
 
 def _check(o: Options, linked: bool, problems: Problems) -> None:
@@ -263,13 +287,15 @@ def _formulas(o: Options, subject: Callable[[], Subject], shards: Callable[[], S
         if strategy is not None:
             require_order(strategy, numbers.values)
         said = document(d(), numbers, shards())
-        if o.html is None or shards() is not None or o.groups:
-            return {"": said}
-        from placeproof.answers.opened import of_strategy
-
-        return {"": replace(said, live=lambda: of_strategy(d(), numbers))}
+        return {"": said if shards() is not None or o.groups else replace(said, live=lambda: _moving(d(), numbers))}
 
     return parts
+
+
+def _moving(d: Derivation, numbers: Numbers) -> Live | None:
+    from placeproof.answers.opened import of_strategy
+
+    return of_strategy(d, numbers)
 
 
 def _program(of: Strategy | Program) -> Document:
@@ -332,13 +358,17 @@ def _model(o: Options, subject: Callable[[], Subject], shards: Callable[[], Shar
         d, rest = derived(model(), fitted, asked.run, numbers, read)
         more = {} if uneven is None else {"shards": stages(uneven_stages(d, uneven), d, uneven, rest)}
         parts = asked.parts(d, rest) | more
-        if o.html is not None and uneven is None and not read:
-            from placeproof.answers.opened import of_model
-
-            parts[""] = replace(parts[""], live=lambda: of_model(model(), fitted, asked.run, numbers))
+        if uneven is None and not read and "" in parts:
+            parts[""] = replace(parts[""], live=lambda: _moving_of_model(model(), fitted, asked.run, numbers))
         return parts
 
     return parts
+
+
+def _moving_of_model(model: Model, strategy: Strategy, run: ModelRun, numbers: Numbers) -> Live | None:
+    from placeproof.answers.opened import of_model
+
+    return of_model(model, strategy, run, numbers)
 
 
 def _linked(o: Options, subject: Callable[[], Subject], problems: Problems) -> _Task:

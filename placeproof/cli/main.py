@@ -14,6 +14,7 @@ from placeproof.cli import (
     derive,
     experiment,
     explain,
+    explore,
     fit,
     listing,
     measure,
@@ -38,6 +39,7 @@ app = typer.Typer(
 app.command("derive", no_args_is_help=True)(derive.command)
 app.command("compare", no_args_is_help=True)(compare.command)
 app.command("fit", no_args_is_help=True)(fit.command)
+app.command("explore")(explore.command)
 app.command("plan", no_args_is_help=True)(plan.command)
 app.command("prove", no_args_is_help=True)(prove.command)
 app.command("verify", no_args_is_help=True)(verify.command)

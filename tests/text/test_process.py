@@ -25,6 +25,7 @@ ASKED: dict[str, tuple[list[str], set[int]]] = {
     "derive": (["zero3"], {0}),
     "compare": (["ddp", "zero3"], {0}),
     "prove": (["ddp"], {0}),
+    "explore": (["nothing"], {2}),
     "plan": (["--model", "nothing"], {2}),
     "fit": (["ddp"], {2}),
     "accuracy": (["nothing"], {2}),

@@ -20,17 +20,21 @@ _HERE = Path(__file__).parent
 _FOLDED = {"formulas": "closed forms", "full": "what stands behind them"}
 
 
-def page(document: Document) -> str:
-    """A result as a file of HTML: the answer, what is drawn of it, and all that the text says. It loads nothing."""
+def page(document: Document, form: str = "") -> str:
+    """A result as a file of HTML: the answer, what is drawn of it, and all that the text says. It loads nothing.
+
+    ``form``: HTML that stands before all, of a page that is served.
+    """
     sections = list(document.sections())
     named = next((one.title for one in sections if one.title), document.name)
     shown = charts(as_data(document.data()), document.lines())
     live = document.live()
     code = "" if live is None else script(live, places(shown))
     moving = "" if live is None else panel(live, shown)
-    body = "".join(_body(document, sections, named, shown, moving))
+    body = "".join(_body(document, sections, named, shown, form + moving))
     style = (_HERE / "style.css").read_text(encoding="utf-8")
-    rules = f"default-src 'none'; style-src 'unsafe-inline'; script-src {_digest(code)}; base-uri 'none'; form-action 'none'"
+    sent = "'self'" if form else "'none'"
+    rules = f"default-src 'none'; style-src 'unsafe-inline'; script-src {_digest(code)}; base-uri 'none'; form-action {sent}"
     running = f"<script>{code}</script>\n" if code else ""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
