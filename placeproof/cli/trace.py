@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from placeproof.cli.options import show
+from placeproof.cli.prove import EXIT_CODES
 from placeproof.core.diagnostics import Problems
 from placeproof.core.files import write_text
+
+if TYPE_CHECKING:
+    from placeproof.measure.record.record import Traced
 
 _Action = Annotated[str, typer.Argument(metavar="record", help="What to do: `record`.")]
 _Script = Annotated[Path, typer.Argument(help="A training script: its `train()` is called, or it is run as the main program.")]
@@ -21,6 +26,7 @@ _Axis = Annotated[
 ]
 _Given = Annotated[list[str] | None, typer.Argument(metavar="-- ARGUMENT...", help="What the script is given, after `--`: `-- --lr 0.1`.")]
 _Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="How long ranks may take: each by itself, or all as processes.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.trace/1).")]
 _Out = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the program to a file; by default it is printed.")]
 
 
@@ -34,8 +40,12 @@ def command(
     axis: _Axis = None,
     timeout: _Timeout = 300.0,
     output: _Out = None,
+    json_: _Json = False,
 ) -> int:
-    """Run a script, follow its gradients from backward to the update, and write the step as a program that can be proved."""
+    """Run a script, follow its gradients from backward to the update, and write the step as a program that can be proved.
+
+    Ends with 1, and no program, where the run refutes the script: ranks hold copies of a parameter that part.
+    """
     problems = Problems()
     if action != "record":
         problems.add("PP603", f"`trace` cannot `{action}`", help="`placeproof trace record script.py`")
@@ -45,18 +55,30 @@ def command(
         problems.add("PP603", f"there is no backend `{backend}` here", help="`fake` or `gloo`")
     splits = dict(_pair(one, problems) for one in axis or [])
     problems.raise_if_any()
-    from placeproof.measure.record.record import trace
+    from placeproof.measure.record.record import RefutedError, trace
+    from placeproof.report.recorded import recorded, refuted
 
-    traced = trace(script, world=world, backend=backend, step=steps, splits=splits, arguments=arguments or [], timeout=timeout)
-    if output is None:
+    try:
+        traced = trace(script, world=world, backend=backend, step=steps, splits=splits, arguments=arguments or [], timeout=timeout)
+    except RefutedError as found:
+        show(refuted(str(script), found), json_=json_)
+        return EXIT_CODES["refuted"]
+    if output is not None:
+        write_text(output, traced.text)
+    if json_:
+        show(recorded(str(script), traced), json_=True)
+    elif output is None:
         typer.echo(traced.text, nl=False)
-        return 0
-    write_text(output, traced.text)
+    else:
+        _written(output, script, traced)
+    return 0
+
+
+def _written(output: Path, script: Path, traced: Traced) -> None:
     ranks = f"all {traced.world} ranks" if len(traced.ranks) == traced.world else "ranks " + ", ".join(map(str, traced.ranks))
     typer.echo(f"{output}: one step of {script}, recorded on {ranks}")
     for note in traced.notes:
         typer.echo(f"note: {note}")
-    return 0
 
 
 def _pair(text: str, problems: Problems) -> tuple[str, str]:

@@ -135,5 +135,5 @@ def _answer(script: Script, directory: Path) -> str | None:
     steps = script.number("STEPS", 1)
     code = command(["trace", "record", str(script.path), "-o", "recorded.step", *(["--steps", str(steps)] if steps > 1 else [])])
     if code:
-        return "refused" if code == 2 else None
+        return {1: "refuted", 2: "refused"}.get(code)
     return VERDICTS.get(command(["prove", "recorded.step"]))

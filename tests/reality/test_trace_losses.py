@@ -50,7 +50,7 @@ def _trains_what_one_process_trains(script: Path) -> bool:
 @pytest.mark.parametrize("name", BODIES)
 def test_a_step_is_proved_where_it_trains_what_one_process_trains(name: str, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed: `pip install torch` to record scripts")
-    from placeproof.measure.record.record import trace
+    from placeproof.measure.record.record import RefutedError, trace
 
     script = tmp_path / "script.py"
     script.write_text(HEAD + "\n\ndef train():\n" + textwrap.indent(textwrap.dedent(BODIES[name]), "    "))
@@ -60,5 +60,6 @@ def test_a_step_is_proved_where_it_trains_what_one_process_trains(name: str, tmp
         with pytest.raises(InputError) as refused:
             trace(script)
         assert REFUSED[name] in str(refused.value)
+        assert not (right and isinstance(refused.value, RefutedError))
     else:
         assert judge(read(trace(script).text)).word == ("proved" if right else "refuted")

@@ -68,6 +68,14 @@ class Follower:
         self.inside, self._next_by_row = 0, list[tuple[str, ...]]()
         self.computed, self.memory = Computed(recording), Memory()
 
+    @property
+    def seen(self) -> bool:
+        """Whether what was asked for was seen, so that the script may fail: another rank that has ended is missed."""
+        return self.frozen
+
+    def returned(self) -> None:
+        """The script has come to its end."""
+
     def line(self) -> int:
         """The line of the script that is being run; 0 for none."""
         return line_of(self.script)

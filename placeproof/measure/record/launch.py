@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Generic, NoReturn, TypeVar
 
-from placeproof.core.diagnostics import InputError, Place, refuse
+from placeproof.core.diagnostics import Diagnostic, InputError, Place, refuse
 from placeproof.measure.processes import Outcome, cause, message, run
 from placeproof.measure.record.recording import Recording
 from placeproof.measure.record.trail import last_said
@@ -41,6 +41,10 @@ class Launch:
     timeout: float = TIMEOUT
 
 
+class EndedError(InputError):
+    """A rank was killed, ended before it should, or did not end."""
+
+
 #: What a rank brings, and what it does: of a launch, as a rank, and where to say how far it is.
 T = TypeVar("T")
 Follow = Callable[[Launch, int, Path], T]
@@ -53,6 +57,12 @@ def _alone(launch: Launch, rank: int, trail: Path) -> Recording:
 
 def _among_others(launch: Launch, rank: int, trail: Path) -> Recording:
     recording: Recording = _session().among_others(launch, rank, trail)
+    return recording
+
+
+def beyond_step(launch: Launch, rank: int, trail: Path) -> Recording:
+    """What a rank among others brings that keeps its parameters until further steps are over."""
+    recording: Recording = _session().beyond(launch, rank, trail)
     return recording
 
 
@@ -188,7 +198,7 @@ def _ended(launch: Launch, folder: Path, rank: int, outcome: Outcome[T], others:
     if lines := outcome.output.split("Fatal Python error")[0].strip().splitlines() if outcome.kind != "timeout" else []:
         notes.append(f"the last line that it wrote: {lines[-1][:200]}")
     notes += message(others).splitlines() if others else []
-    refuse("PP603", text, place=_place(launch, line), help=help_, notes=notes)
+    raise EndedError([Diagnostic(code="PP603", message=text, place=_place(launch, line), help=help_, notes=tuple(notes))])
 
 
 def _stands(script: Path, output: str) -> int:

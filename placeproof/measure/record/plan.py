@@ -149,10 +149,10 @@ def _means(recordings: Mapping[int, Recording]) -> None:
 def _copies(recordings: Mapping[int, Recording], split: Mapping[int, Axes], grid: Grid) -> None:
     """Where real processes ran and blocks exchange, what several ranks have is the same on all of them; else an exchange is not whole."""
     text = "`{}` ends differently on ranks that share a computation: not all that a block has to exchange is exchanged"
-    refuse_lines(recordings[0].script, recordings[0].source, [(text.format(name), 0) for name in parted(recordings, split, grid)[:8]])
+    refuse_lines(recordings[0].script, recordings[0].source, [(text.format(name), 0) for name in unlike_ends(recordings, split, grid)[:8]])
 
 
-def parted(recordings: Mapping[int, Recording], split: Mapping[int, Axes], grid: Grid) -> list[str]:
+def unlike_ends(recordings: Mapping[int, Recording], split: Mapping[int, Axes], grid: Grid) -> list[str]:
     """Parameters of which ranks that have the same part have something else after the step, where real processes ran. ``split``: over which
     axes parameters lie in parts."""
     first = recordings[0]
@@ -299,17 +299,18 @@ def _computed(plan: StepPlan, recordings: Mapping[int, Recording]) -> None:
 
 def settings_alike(first: Recording, recordings: Mapping[int, Recording]) -> None:
     """Raise InputError where optimizers of ranks are set differently, or have something else of parameters that begin alike."""
-    wrong = []
-    for other in recordings.values():
-        alone = [", ".join(sorted(a.settings - b.settings)) for a, b in ((first, other), (other, first))]
-        if all(alone):
-            wrong.append((f"rank {other.rank} updates with {alone[1]}, and rank 0 with {alone[0]}", 0))
-        pairs = [
-            (a, b) for i, (a, b) in enumerate(zip(first.states, other.states, strict=False)) if {i} <= {*first.updates} & {*other.updates}
-        ]
-        unlike = [a.name for a, b in pairs if a.digest == b.digest and a.kept != b.kept]
-        wrong += [(f"the optimizer of rank {other.rank} begins with something else of `{name}` than that of rank 0", 0) for name in unlike]
+    wrong = [(text, 0) for other in recordings.values() for text in unlike_settings(first, other)]
     refuse_lines(first.script, first.source, wrong[:8])
+
+
+def unlike_settings(first: Recording, other: Recording) -> Iterator[str]:
+    """What optimizers of two ranks are set to differently, and have otherwise of parameters that begin alike."""
+    alone = [", ".join(sorted(a.settings - b.settings)) for a, b in ((first, other), (other, first))]
+    if all(alone):
+        yield f"rank {other.rank} updates with {alone[1]}, and rank {first.rank} with {alone[0]}"
+    pairs = [(a, b) for i, (a, b) in enumerate(zip(first.states, other.states, strict=False)) if {i} <= {*first.updates} & {*other.updates}]
+    for name in (a.name for a, b in pairs if a.digest == b.digest and a.kept != b.kept):
+        yield f"the optimizer of rank {other.rank} begins with something else of `{name}` than that of rank {first.rank}"
 
 
 def _alike(recording: Recording, other: Recording, grid: Grid) -> None:

@@ -6,22 +6,23 @@ The script runs as it is; what it computes with the gradients of its parameters,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
-from placeproof.core.diagnostics import InputError, Problems, refuse
+from placeproof.core.diagnostics import Diagnostic, InputError, Problems, refuse
 from placeproof.core.files import read_text
 from placeproof.core.mesh import SPLITS
 from placeproof.measure.record.axes import Grid, grid, with_stages
 from placeproof.measure.record.chain import BY_HAND, refuse_lines
 from placeproof.measure.record.constant import Again, Saying, numbers_alike, terms_alike, with_constant, with_multiple
 from placeproof.measure.record.factor import Answer, Asked, Reading, deciding, shown, written
-from placeproof.measure.record.launch import TIMEOUT, Launch, derivative_of, faked, forked, functions_of, others_of
+from placeproof.measure.record.launch import TIMEOUT, EndedError, Launch, beyond_step, derivative_of, faked, forked, functions_of, others_of
+from placeproof.measure.record.parted import Parted, parted
 from placeproof.measure.record.pipeline import by_stages, joined
-from placeproof.measure.record.plan import StepPlan, parted, unlike_buffers
+from placeproof.measure.record.plan import StepPlan, unlike_buffers, unlike_ends
 from placeproof.measure.record.recording import UNCHANGED, UNSEEN, Recording, Seen
 from placeproof.measure.record.stages import read_stages
 from placeproof.measure.record.write import write
@@ -44,6 +45,14 @@ class Traced:
     notes: tuple[str, ...]
 
 
+class RefutedError(InputError):
+    """No program says a step, for these problems; and real processes refute it: copies of a parameter ``parted``."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic], parted: Parted) -> None:
+        super().__init__(diagnostics)
+        self.parted = parted
+
+
 def trace(
     script: Path,
     *,
@@ -57,15 +66,37 @@ def trace(
     """The step program of a script's step, from 1. ``arguments``: of the script; ``timeout``: seconds that ranks may take.
 
     Real processes run in any case, up to eight, and where layers are split. Raises InputError for a script that cannot be run, ranks that
-    do not agree, and a step that no program can say.
+    do not agree, and a step that no program can say; RefutedError where copies of a parameter part in such a step.
     """
     own = read_text(script, code="PP110", help="give the path of a training script")
     count = _world(own) if world is None else world
     _check(count, splits or {})
     launch = Launch(script=script, world=count, step=step, arguments=tuple(arguments), timeout=timeout)
-    recordings, plan = _planned(launch, backend, splits or {})
+    try:
+        return _traced(launch, backend, splits or {}, own)
+    except EndedError:
+        raise
+    except InputError as error:
+        found = _refuting(launch)
+        if found is None:
+            raise
+        raise RefutedError(error.diagnostics, found) from error
+
+
+def _refuting(launch: Launch) -> Parted | None:
+    """Copies that part while real processes run the script, on as many ranks as are run here in any case."""
+    try:
+        return parted(forked(launch, beyond_step), launch.step) if 1 < launch.world <= _ALL_RANKS else None
+    except InputError:  # a script that cannot be followed, or fails, shows nothing
+        return None
+
+
+def _traced(launch: Launch, backend: str, splits: Mapping[str, str], own: str) -> Traced:
+    """The step, as a program. ``own``: the script's text."""
+    count, arguments = launch.world, launch.arguments
+    recordings, plan = _planned(launch, backend, splits)
     first = recordings[0]
-    again = cache(lambda other: _planned(replace(launch, world=other), backend, splits or {}))
+    again = cache(lambda other: _planned(replace(launch, world=other), backend, splits))
     text, asked = _said(first, plan, again)
     named = re.search(r"\bWORLD\b(?!\s*=)", own) is not None or str(count) in re.findall(r"\d+", " ".join(arguments))
     saying = Saying(again, _worlds(first, plan), _said, named)
@@ -75,7 +106,7 @@ def trace(
     if any(state.flat for state in first.states):  # real processes ran
         _unless_refuted(text, lambda: _copies(recordings, plan))
     elif plan.layers is not None or count <= _ALL_RANKS:
-        _unless_refuted(text, lambda: _really(launch, splits or {}, asked, plan.constant))
+        _unless_refuted(text, lambda: _really(launch, splits, asked, plan.constant))
     if plan.experts or plan.stages:
         found = forked(launch, functions_of(first) if plan.experts else derivative_of(recordings))
         refuse_lines(first.script, first.source, list(dict.fromkeys(one for wrong in found.values() for one in wrong))[:8])
@@ -228,7 +259,7 @@ def _copies(recordings: Mapping[int, Recording], plan: StepPlan) -> None:
     """Raise InputError where ranks that begin with copies of a parameter do not end with copies."""
     first = recordings[0]
     split = {i: part.split for part in plan.parts for i in part.states}
-    lost = [] if plan.experts or plan.stages or (plan.unequal and plan.sent is None) else parted(recordings, split, plan.grid)
+    lost = [] if plan.experts or plan.stages or (plan.unequal and plan.sent is None) else unlike_ends(recordings, split, plan.grid)
     text = "after the step ranks have something else of `{}`, of which they have copies: what makes it so is not seen"
     refuse_lines(first.script, first.source, [(text.format(name), 0) for name in lost[:8]])
 

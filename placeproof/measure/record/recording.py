@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from placeproof.measure.record.nodes import Nodes
 
 #: Where something is computed: the line of the script, the operation, and the phase.
@@ -151,6 +154,33 @@ class Stretch:
     losses: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """What a rank has of a parameter: a digest of all, and ``values`` of some elements, at these ``places`` of the flattened tensor.
+    ``gradient``: that which this rank has made of these elements by itself; None at the end of a script. ``rounding``: of its type."""
+
+    digest: str
+    shape: tuple[int, ...]
+    rounding: float
+    places: NDArray[np.int64]
+    values: NDArray[np.float64]
+    gradient: NDArray[np.float64] | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Kept:
+    """What a rank has of whole parameters, by number, as its backward ``passes`` make gradients of them, and at the ``end`` of the script
+    where it came to it. ``step``: how many passes the step has; ``lines`` of the script that update. ``early``: parameters that the script
+    sends before an update, also in earlier steps; ``late``: after one."""
+
+    passes: list[dict[int, Copy]] = field(default_factory=list)
+    end: dict[int, Copy] = field(default_factory=dict)
+    step: int = 0
+    lines: dict[int, int] = field(default_factory=dict)
+    early: set[int] = field(default_factory=set)
+    late: set[int] = field(default_factory=set)
+
+
 @dataclass(slots=True, kw_only=True)
 class Recording:
     """What one rank's step did.
@@ -168,6 +198,7 @@ class Recording:
     ``graphs``: how often a loss is made by which
     operations, for each backward pass. ``numbers``: which numbers and words these operations, backward passes and updates by hand are
     given; ``beside``: the shapes and digests of tensors, but for parameters, gradients, samples, and what is made of these.
+    ``kept``: what it has of parameters, also after the step, where that was asked for.
     ``past``: parameters and gradients that something else than PyTorch wrote, with lines. ``whole``: a line at which an optimizer makes
     one number of several elements. ``own``: gradients were multiplied by a number of the script's own.
     """
@@ -195,6 +226,7 @@ class Recording:
     graphs: list[tuple[tuple[str, int], ...]] = field(default_factory=list)
     numbers: dict[Where, set[float | str]] = field(default_factory=dict)
     beside: dict[Where, set[tuple[str, str]]] = field(default_factory=dict)
+    kept: Kept | None = None
     past: list[tuple[str, int]] = field(default_factory=list)
     whole: int = 0
     own: bool = False

@@ -33,6 +33,7 @@ from torch.utils._pytree import tree_leaves
 from placeproof.measure.processes import launched
 from placeproof.measure.record.arithmetic import number
 from placeproof.measure.record.chain import refuse_lines
+from placeproof.measure.record.copies import Copies
 from placeproof.measure.record.derivative import Ran, disagrees, moving
 from placeproof.measure.record.follow import Follower, OverError
 from placeproof.measure.record.frames import line_of
@@ -66,6 +67,14 @@ def among_others(launch: Launch, rank: int, trail: Path) -> Recording:
     """Follow this rank of the process group that exists, while all others do the same."""
     with undisturbed(), environment(launch, rank):
         return _followed(launch, rank, trail, fake=False)
+
+
+def beyond(launch: Launch, rank: int, trail: Path) -> Recording:
+    """Follow this rank of the process group that exists, and keep what it has of parameters until further steps are over."""
+    with undisturbed(), environment(launch, rank):
+        recording = _followed(launch, rank, trail, fake=False, kind=Copies)
+    dist.destroy_process_group()  # one that updates nothing does not know when the others have seen enough, and waits for them
+    return recording
 
 
 def with_others(launch: Launch, rank: int, recorded: Recording, way: int) -> list[tuple[str, int]]:
@@ -125,30 +134,33 @@ def _again(launch: Launch, rank: int, recorded: Recording, watching: AbstractCon
             ran(launch.script.resolve())
 
 
-def _followed(launch: Launch, rank: int, trail: Path, *, fake: bool) -> Recording:
+def _followed(launch: Launch, rank: int, trail: Path, *, fake: bool, kind: type[Follower] = Follower) -> Recording:
     script = launch.script.resolve()
     source = tuple(script.read_text(encoding="utf-8").splitlines())
     recording = Recording(rank=rank, world=launch.world, script=script.name, source=source, nodes=Nodes(), real=not fake)
-    follower = Follower(recording, script, launch.step, Trail(trail))
+    follower = kind(recording, script, launch.step, Trail(trail))
     torch.manual_seed(_SEED)
     with ExitStack() as stack:
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         watching = (_hooks, _given, _applied, _backward, _communication)
         for change in (_groups(recording), _parallel(fake=fake), *(watch(follower) for watch in watching)):
             stack.enter_context(change)
+        if isinstance(follower, Copies):
+            stack.enter_context(follower.counting())
         stack.enter_context(Called(follower))
         stack.enter_context(Dispatched(follower))
         try:
-            ran(script)
+            if ran(script):
+                follower.returned()
         except Exception:
-            if not follower.frozen:  # else another rank that has ended is missed
+            if not follower.seen:
                 raise
         follower.end()
     return recording
 
 
-def ran(script: Path) -> None:
-    """The script's ``train()`` if it has one, or all of it as the main program."""
+def ran(script: Path) -> bool:
+    """The script's ``train()`` if it has one, or all of it as the main program: whether it came to its end."""
     text = script.read_text(encoding="utf-8")
     try:
         if "def train(" in text:
@@ -156,10 +168,11 @@ def ran(script: Path) -> None:
         else:
             runpy.run_path(str(script), run_name="__main__")
     except OverError:
-        pass
+        return False
     except SystemExit as ended:
         if ended.code not in (None, 0):
             raise
+    return True
 
 
 @contextmanager
