@@ -28,6 +28,9 @@ settings.register_profile(
 settings.register_profile("nightly", deadline=None, max_examples=2_000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("PLACEPROOF_PROFILE", "default"))
 
+#: Lines are as long as they are, but where a test says how wide they may be.
+os.environ.pop("COLUMNS", None)
+
 #: Thousands of tests are read, and stay: a collector that walks over them again and again takes a sixth of the time; and one that comes
 #: as often as it usually does a tenth of what tests take after that.
 gc.disable()

@@ -8,7 +8,7 @@ from dataclasses import fields
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from placeproof.report import hypertext, renderers
+from placeproof.report import hypertext, renderers, text
 
 if TYPE_CHECKING:
     from placeproof.core.strategy import Strategy
@@ -39,10 +39,10 @@ class Answer:
         return data
 
     def __str__(self) -> str:
-        return renderers.text(self.document, "usual").rstrip("\n")
+        return text.text(self.document, "usual").rstrip("\n")
 
     def __repr__(self) -> str:
-        return f"<{next(iter(self.document.sections())).title}>"
+        return f"<{text.brief(self.document)}>"
 
     def _repr_html_(self) -> str:
         return hypertext.fragment(self.document)

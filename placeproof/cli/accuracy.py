@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from placeproof.cli.options import show
+from placeproof.cli.terminal import Brief, show
 from placeproof.core.diagnostics import refuse
 
 
@@ -30,6 +30,7 @@ def command(
     json_: Annotated[
         bool, typer.Option("--json", help="Print JSON (schema placeproof.accuracy/1; with `--plans` placeproof.ran/1).")
     ] = False,
+    brief: Brief = False,
 ) -> None:
     """How far what is derived is from what others measured on real devices, run by run."""
     from placeproof.answers.accuracy import accuracy, some_of, terms_left_out
@@ -42,6 +43,6 @@ def command(
     if plans:
         from placeproof.answers.ran import plans_beside
 
-        show(plans_beside(of).document, json_=json_)
+        show(plans_beside(of).document, json_=json_, brief=brief)
     else:
-        show((terms_left_out(of) if each else accuracy(of, without or (), rows=rows)).document, json_=json_)
+        show((terms_left_out(of) if each else accuracy(of, without or (), rows=rows)).document, json_=json_, brief=brief)

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from placeproof.cli.options import cluster_path, show
+from placeproof.cli.options import cluster_path
+from placeproof.cli.terminal import Brief, show
 
 
 def command(
@@ -30,6 +31,7 @@ def command(
     ] = "half",
     out: Annotated[str | None, typer.Option(metavar="FILE", help="Write the cluster to a file, which `--cluster` takes.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.calibration/1).")] = False,
+    brief: Brief = False,
 ) -> None:
     """Fit constants of a cluster to measured steps, and say how good it is on steps that were not used."""
     from placeproof.answers.calibration import calibrate
@@ -39,4 +41,4 @@ def command(
     result = calibrate(cluster, from_, names, held_out)
     if path is not None:
         result.write(path)
-    show(result.document, json_=json_)
+    show(result.document, json_=json_, brief=brief)

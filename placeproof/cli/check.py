@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placeproof.cli.options import HtmlOption, page_path, show
+from placeproof.cli.options import HtmlOption, page_path
 from placeproof.cli.process import EXIT_BAD_INPUT, progress
 from placeproof.cli.reports import GithubOption, JunitOption, Reports, SarifOption
+from placeproof.cli.terminal import Brief, aside, show
 from placeproof.core.diagnostics import Problems
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def command(
     sarif: SarifOption = None,
     github: GithubOption = False,
     json_: Annotated[bool, typer.Option("--json", help="As JSON data, schema placeproof.check/1.")] = False,
+    brief: Brief = False,
 ) -> int:
     """Check theorems against what is expected of them, and against the lock file."""
     reports = Reports(junit=junit, sarif=sarif, github=github)
@@ -47,7 +49,7 @@ def command(
     def answer() -> int:
         _check_options(level, jobs, seeds)
         outcomes, problems, changed = _answer(
-            wanted or [], level, jobs, seeds, not no_second_opinion, not no_cache, update=update, html=html, json_=json_
+            wanted or [], level, jobs, seeds, not no_second_opinion, not no_cache, update=update, html=html, json_=json_, brief=brief
         )
         code = _end(outcomes, problems, changed)
         if reports.wanted:
@@ -60,7 +62,17 @@ def command(
 
 
 def _answer(
-    wanted: list[str], level: int, jobs: int, seeds: int, second: bool, cached: bool, *, update: bool, html: str | None, json_: bool
+    wanted: list[str],
+    level: int,
+    jobs: int,
+    seeds: int,
+    second: bool,
+    cached: bool,
+    *,
+    update: bool,
+    html: str | None,
+    json_: bool,
+    brief: bool,
 ) -> tuple[list[Outcome], Problems, list[str] | None]:
     """Check, and print what is found. Raises InputError."""
     from placeproof.theory.suite.load import load
@@ -82,7 +94,7 @@ def _answer(
 
         unreadable = [f"{d.code}: {d.message}" for d in problems.found]
         single = bool(wanted) and len(chosen) == 1
-        show(document(outcomes, unreadable, changed, time.perf_counter() - began, single=single), json_=json_, page=page)
+        show(document(outcomes, unreadable, changed, time.perf_counter() - began, single=single), json_=json_, brief=brief, page=page)
     return outcomes, problems, changed
 
 
@@ -149,7 +161,7 @@ def _update(outcomes: list[Outcome], whole: dict[Path, bool], problems: Problems
     for folder, all_ in whole.items():
         own = [o for o in good if Path(o.path).parent == folder]
         with problems.collecting():
-            typer.echo(f"wrote {write(folder, own, whole=all_ and len(good) == len(outcomes))}", err=True)
+            aside(f"wrote {write(folder, own, whole=all_ and len(good) == len(outcomes))}\n")
     return []
 
 
@@ -158,7 +170,7 @@ def _end(outcomes: list[Outcome], problems: Problems, changed: list[str] | None)
         from placeproof.report.diagnostics import render
 
         after = "the others were checked" if outcomes else "nothing was checked"
-        typer.echo(render(problems.found, after), nl=False, err=True)
+        aside(render(problems.found, after))
         return EXIT_BAD_INPUT
     if changed or any(o.standing == "unexpected" for o in outcomes):
         return EXIT_FINDING

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placeproof.cli.options import Exact, Given, HtmlOption, OfStep, Shown, option, page_path, read_as, show, takes
+from placeproof.cli.options import Exact, Given, HtmlOption, OfStep, Shown, option, page_path, read_as, takes
+from placeproof.cli.terminal import show
 from placeproof.core.diagnostics import Diagnostic, InputError, Problems
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from placeproof.cli.options import (
     page_path,
     picture_path,
     read_as,
-    show,
     takes,
 )
+from placeproof.cli.terminal import note, say, show
 from placeproof.core.diagnostics import Problems, refuse
 from placeproof.core.files import write_text
 
@@ -142,7 +142,7 @@ def command(options: Options) -> None:
     if options.of_no_matter:
         listed = ", ".join(f"`{name}`" for name in options.of_no_matter)
         what = "the program alone, which does" if options.alone else "closed forms alone, which do"
-        typer.echo(f"note: `{options.forms[0]}` prints {what} not depend on {listed}", err=True)
+        note(f"`{options.forms[0]}` prints {what} not depend on {listed}")
 
 
 def _configuration(o: Options, system: str) -> None:
@@ -157,23 +157,24 @@ def _configuration(o: Options, system: str) -> None:
     if o.given.on(subject()) is not None:
         refuse("PP505", "`--world` goes with a configuration", help="a strategy says its degrees: `zero3(64)`")
     written = of_subject(subject(), system, o.given.settings([subject()]))
-    typer.echo(written.text, nl=False)
-    for note in written.notes:
-        typer.echo(f"note: {note}", err=True)
+    say(written.text)
+    for text in written.notes:
+        note(text)
 
 
 def _print(o: Options) -> None:
     """Print the result. Raises InputError with every problem that can be found together."""
     from placeproof.report import renderers
+    from placeproof.report.text import text
 
     subject, tasks = _tasks(o)
     if o.alone:
-        show(tasks[0]()["program"], json_=False)
+        say(text(tasks[0]()["program"]))  # it is read again
         return
     together = _together(o, subject, tasks)
     if o.forms and not o.json_:
         form = {"--latex": renderers.latex, "--markdown": renderers.markdown, "--python": renderers.python}[o.forms[0]]
-        typer.echo(form(together), nl=False)
+        say(form(together))
         return
     show(together, json_=o.json_, ascii=False, detail=o.shown.detail((), Problems()), page=page_path(o.html))
 

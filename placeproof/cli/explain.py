@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from placeproof.cli.terminal import Brief, tell
 from placeproof.core.diagnostics import refuse, suggestion
 
 
@@ -269,11 +270,12 @@ def command(
     name: Annotated[
         str, typer.Argument(help="A strategy, mode, symbol, collective, assumption, model, schedule, cluster, error code, ...")
     ],
+    brief: Brief = False,
 ) -> None:
     """A strategy, mode, symbol, collective, operation, assumption, model, schedule, cluster or error code in words."""
     for explain in EXPLAINERS:
         lines = explain(name.strip())
         if lines is not None:
-            typer.echo("\n".join(lines))
+            tell("\n".join(lines[:1] if brief else lines))
             return
     refuse("PP204", f"nothing here is called `{name}`", help=suggestion(name, _known(name)) or "`placeproof list strategies`")

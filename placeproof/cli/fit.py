@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placeproof.cli.options import Given, HtmlOption, OfStep, Shown, option, page_path, read_as, show, takes
+from placeproof.cli.options import Given, HtmlOption, OfStep, Shown, option, page_path, read_as, takes
+from placeproof.cli.terminal import show
 from placeproof.core.diagnostics import Problems
 
 if TYPE_CHECKING:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from placeproof.cli.terminal import say, show
 from placeproof.core.diagnostics import refuse, suggestion
 
 if TYPE_CHECKING:
     from placeproof.framework_rules import Rule
+    from placeproof.report.document import Document
 
 SCHEMA = "placeproof.list/1"
 #: Texts, whole numbers, tuples of texts, None; the first is a name.
@@ -225,6 +227,7 @@ def command(
     kind: Annotated[str, typer.Argument(help="One of: " + ", ".join(KINDS) + ".")],
     system: Annotated[str | None, typer.Option(metavar="NAME", help="Of `rules`, those of one training framework: `megatron`.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.list/1).")] = False,
+    brief: Annotated[bool, typer.Option("--brief", help="Print the names in one line.")] = False,
 ) -> None:
     """What there is: strategies, collectives, operations, assumptions, models, schedules, clusters, and more."""
     if kind not in KINDS:
@@ -234,13 +237,22 @@ def command(
         refuse("PP204", f"there is no list of `{kind}` of one system", help=f"`placeproof list rules --system {system}`")
     listing = KINDS[kind]
     rows = listing.rows() if system is None else _rules_of(system)
-    typer.echo(_data(kind, listing, rows) if json_ else _text(listing, rows), nl=False)
+    if json_:
+        say(_data(kind, listing, rows))
+    else:
+        show(_names(kind, rows) if brief else _table(kind, listing, rows), json_=False)
 
 
-def _text(listing: Listing, rows: Rows) -> str:
-    from placeproof.report.renderers import columns
+def _names(kind: str, rows: Rows) -> Document:
+    from placeproof.report.document import Document, section
 
-    return "".join(f"{line}\n" for line in columns([listing.cells(row) for row in rows], indent=""))
+    return Document(name=kind, sections=lambda: [section(" ".join(str(row[0]) for row in rows))], data=dict)
+
+
+def _table(kind: str, listing: Listing, rows: Rows) -> Document:
+    from placeproof.report.document import Document, Table, section
+
+    return Document(name=kind, sections=lambda: [section("", Table([listing.cells(row) for row in rows], indent=""))], data=dict)
 
 
 def _data(kind: str, listing: Listing, rows: Rows) -> str:

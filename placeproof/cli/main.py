@@ -26,6 +26,7 @@ from placeproof.cli import (
     verify,
 )
 from placeproof.cli.process import EXIT_BAD_INPUT, EXIT_BUG, EXIT_INTERRUPTED, prepare
+from placeproof.cli.terminal import Command, aside, say
 from placeproof.core.diagnostics import InputError, refuse
 
 app = typer.Typer(
@@ -33,39 +34,42 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     pretty_exceptions_enable=False,
     help="Derive what a parallelism strategy costs, and prove that it trains what one device trains.",
 )
-app.command("derive", no_args_is_help=True)(derive.command)
-app.command("compare", no_args_is_help=True)(compare.command)
-app.command("fit", no_args_is_help=True)(fit.command)
-app.command("explore")(explore.command)
-app.command("plan", no_args_is_help=True)(plan.command)
-app.command("prove", no_args_is_help=True)(prove.command)
-app.command("verify", no_args_is_help=True)(verify.command)
-app.command("measure", no_args_is_help=True)(measure.command)
-app.command("shapes", no_args_is_help=True)(shapes.command)
-app.command("replay", no_args_is_help=True)(replay.command)
-app.command("accuracy", no_args_is_help=True)(accuracy.command)
-app.command("calibrate", no_args_is_help=True)(calibrate.command)
-app.command("experiment", no_args_is_help=True)(experiment.command)
-app.command("trace", no_args_is_help=True)(trace.command)
-app.command("check")(check.command)
-app.command("list", no_args_is_help=True)(listing.command)
-app.command("explain", no_args_is_help=True)(explain.command)
+app.command("derive", cls=Command, short_help="Memory and traffic of a strategy, or what a model costs.", no_args_is_help=True)(
+    derive.command
+)
+app.command("compare", cls=Command, short_help="Strategies side by side, the best first.", no_args_is_help=True)(compare.command)
+app.command("fit", cls=Command, short_help="What fits, and what to change first.", no_args_is_help=True)(fit.command)
+app.command("explore", cls=Command, short_help="The page of any strategy, in a browser of this machine.")(explore.command)
+app.command("plan", cls=Command, short_help="The best placements of a model on a cluster.", no_args_is_help=True)(plan.command)
+app.command("prove", cls=Command, short_help="Whether a step trains what one device trains.", no_args_is_help=True)(prove.command)
+app.command("verify", cls=Command, short_help="Check a certificate without a solver.", no_args_is_help=True)(verify.command)
+app.command("measure", cls=Command, short_help="A step of PyTorch beside its prediction.", no_args_is_help=True)(measure.command)
+app.command("shapes", cls=Command, short_help="The shapes of a training script's module.", no_args_is_help=True)(shapes.command)
+app.command("replay", cls=Command, short_help="A counterexample on real processes.", no_args_is_help=True)(replay.command)
+app.command("accuracy", cls=Command, short_help="Predictions beside what others measured.", no_args_is_help=True)(accuracy.command)
+app.command("calibrate", cls=Command, short_help="Fit a cluster to measured steps.", no_args_is_help=True)(calibrate.command)
+app.command("experiment", cls=Command, short_help="Predictions of the theory, on PyTorch.", no_args_is_help=True)(experiment.command)
+app.command("trace", cls=Command, short_help="A training script's step, as a program.", no_args_is_help=True)(trace.command)
+app.command("check", cls=Command, short_help="Check theorems against what is expected.")(check.command)
+app.command("list", cls=Command, short_help="What there is: strategies, models, clusters, ...", no_args_is_help=True)(listing.command)
+app.command("explain", cls=Command, short_help="A name or an error code in words.", no_args_is_help=True)(explain.command)
 
 
 def _version(value: bool) -> None:
     if value:
         from placeproof import __version__
 
-        typer.echo(f"placeproof {__version__}")
+        say(f"placeproof {__version__}\n")
         raise typer.Exit
 
 
 @app.callback()
 def _options(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version and exit."),
+    version: bool = typer.Option(False, "-V", "--version", callback=_version, is_eager=True, help="Show the version and exit."),
 ) -> None:
     pass
 
@@ -93,7 +97,7 @@ def run(arguments: list[str]) -> int:
     except InputError as error:
         from placeproof.report.diagnostics import render
 
-        sys.stderr.write(render(error.diagnostics, error.after))
+        aside(render(error.diagnostics, error.after))
         return EXIT_BAD_INPUT
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED

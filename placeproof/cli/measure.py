@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from placeproof.cli.options import Exact, WithOption, given, option, show, takes
+from placeproof.cli.options import BRIEF, Exact, WithOption, given, option, takes
+from placeproof.cli.terminal import show
 from placeproof.core.diagnostics import InputError, Problems, refuse
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Options:
         "--backend", "`fake`: one device of up to 4,096, without the others; `gloo`: a real process for each device. [default: fake]"
     )
     json_: bool = option("--json", "Print JSON (schema placeproof.measure/1).", default=False)
+    brief: bool = BRIEF
 
 
 @takes(Options)
@@ -76,7 +78,7 @@ def command(o: Options) -> int:
         title = run.title
         prediction, measured = _measured(o, run, shapes(), {a: mesh()[a] for a in run.axes}, _from_schedule(strategy, run) | options())
     unequal = differences(prediction, measured)
-    show(document(strategy.name, title, prediction, measured, unequal), json_=o.json_)
+    show(document(strategy.name, title, prediction, measured, unequal), json_=o.json_, brief=o.brief)
     return 1 if unequal else 0
 
 

@@ -10,7 +10,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
@@ -127,35 +127,15 @@ def _fields(record: Any) -> Iterator[Field[Any]]:
             yield one
 
 
-def show(document: Document, *, json_: bool, ascii: bool = True, detail: Detail = "full", page: Path | None = None) -> None:
-    """Print a result as text, as much of it as is asked for, or as JSON; ``ascii``: with other letters as escapes. ``page``: where it is
-    written as a page, too."""
-    from placeproof.report import renderers
-
-    if page is not None:
-        from placeproof.report.page import page as made
-
-        files.write_text(page, made(document), code="PP104")
-    if json_:
-        typer.echo(renderers.json(document, ascii=ascii), nl=False)
-        return
-    sections = [*document.sections()]  # made once, for what is shown and for what is not
-    document = replace(document, sections=lambda: sections)
-    typer.echo(renderers.text(document, detail), nl=False)
-    missing = renderers.beyond(document, detail) if detail != "answer" else ()
-    if more := [text for name, text in _MORE.items() if name in missing]:
-        typer.echo(f"\nmore: {', '.join(more)}")
-
-
-#: By what is not shown: what shows it.
-_MORE = {"formulas": "`--formulas` for closed forms", "full": "`--full` for what stands behind them"}
+#: Of a command whose answer has no more than two levels.
+BRIEF = option("--brief", "Print the answer in one line.", default=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
     """How much of a result is printed."""
 
-    brief: bool = option("--brief", "Print the answer in one line.", default=False)
+    brief: bool = BRIEF
     formulas: bool = option("--formulas", "Print closed forms, too.", default=False)
     full: bool = option("--full", "Print all: formulas, how they follow, and what is taken for granted.", default=False)
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from placeproof.cli import sweep
-from placeproof.cli.options import HtmlOption, OfModel, built, given, option, page_path, said, show, takes
+from placeproof.cli.options import BRIEF, HtmlOption, OfModel, built, given, option, page_path, said, takes
 from placeproof.cli.process import EXIT_INTERRUPTED, live_line
+from placeproof.cli.terminal import show
 from placeproof.core.diagnostics import Problems, refuse
 from placeproof.core.files import write_text
 
@@ -68,6 +69,7 @@ class CommandLine:
     )
     html: HtmlOption = None
     json_: bool = option("--json", "Print JSON (schema placeproof.plan/1, of a sweep placeproof.sweep/1).", default=False)
+    brief: bool = BRIEF
 
 
 @takes(CommandLine)
@@ -77,7 +79,7 @@ def command(line: CommandLine) -> int:
         other = {"--certificate": line.certificate, "--html": line.html}
         if names := [*given(line.question), *(name for name, value in other.items() if value is not None)]:
             refuse("PP104", f"a sweep's file says what is asked, and not {', '.join(names)}", help=f"write it in {line.sweep.sweep}")
-        return sweep.run(line.sweep, Options, check, planned, json_=line.json_)
+        return sweep.run(line.sweep, Options, check, planned, json_=line.json_, brief=line.brief)
     if names := given(replace(line.sweep, jobs=None)):
         refuse("PP104", f"{', '.join(names)}: that is said of a sweep", help="add `--sweep FILE`")
     if line.certificate is not None and line.question.objective != "time":
@@ -89,7 +91,7 @@ def command(line: CommandLine) -> int:
     with live_line() as tell:
         running = Running(jobs=line.sweep.jobs or os.cpu_count() or 1, tell=tell, partial=True)
         found = plan(**asked(line.question), running=running)
-    show(found.document, json_=line.json_, ascii=False, page=page)
+    show(found.document, json_=line.json_, ascii=False, brief=line.brief, page=page)
     if not found.outcome.complete:
         return EXIT_INTERRUPTED
     if line.certificate is not None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from placeproof.cli.options import Env, From, HtmlOption, ProfileOption, WithOption, World, given, option, page_path, read_as, show, takes
+from placeproof.cli.options import BRIEF, Env, From, HtmlOption, ProfileOption, WithOption, World, given, option, page_path, read_as, takes
 from placeproof.cli.reports import Reports
+from placeproof.cli.terminal import note, show
 from placeproof.core.diagnostics import Problems, refuse, suggestion
 from placeproof.core.files import make_folder, write_text
 
@@ -34,20 +35,9 @@ _SUBJECT = (
 )
 _REPORTS = {"--junit", "--sarif", "--github"}
 #: What a proof of something else than one step takes; other options are refused, and none is passed over in silence.
-_OF_CATALOGUE = {"--catalogue", "--json", "--html"}
-_OF_TWO_STEPS = {
-    "--against",
-    "--without",
-    "--from",
-    "--world",
-    "--env",
-    "--profile",
-    "--with",
-    "--budget",
-    "--allow",
-    "--json",
-    "--html",
-} | _REPORTS
+_PRINTED = {"--json", "--html", "--brief"}
+_OF_CATALOGUE = {"--catalogue"} | _PRINTED
+_OF_TWO_STEPS = {"--against", "--without", "--from", "--world", "--env", "--profile", "--with", "--budget", "--allow"} | _PRINTED | _REPORTS
 _OF_STEPS = {"--without", "--for-all", "--mend"}
 #: Second opinions about one step.
 _OF_A_STEP = ("cutoff", "composition")
@@ -95,6 +85,7 @@ class Options:
     html: HtmlOption = None
     reports: Reports
     json_: bool = option("--json", "Print JSON (schema placeproof.prove/1).", default=False)
+    brief: bool = BRIEF
 
     @property
     def budget(self) -> Budget:
@@ -191,16 +182,16 @@ def _answered(
         from placeproof.report.proof.excepted import WORD, excepted
 
         judgement, code = excepted(judgement, left), EXIT_CODES[WORD]
-    show(joined({"": judgement}, read_as(subjects), "imported"), json_=o.json_, page=page_path(o.html))
+    show(joined({"": judgement}, read_as(subjects), "imported"), json_=o.json_, brief=o.brief, page=page_path(o.html))
     if o.reports.wanted:
         from placeproof.report.findings import of_settings
 
         o.reports.write("prove", [*cases(), *of_settings(str(o.subject), left)], code)
     if any(o["answer"] not in ("unsat", "silent") for o in opinion.get("second_opinion", [])):
-        typer.echo("error: the solvers disagree; please report this", err=True)
+        note("the solvers disagree; please report this", "error")
         return 70
     if code == EXIT_CODES["refuted"] and opinion.get("composition", {}).get("proved"):
-        typer.echo("error: a run refutes what the rule of composition proves; please report this", err=True)
+        note("a run refutes what the rule of composition proves; please report this", "error")
         return 70
     return code
 
@@ -315,7 +306,7 @@ def _catalogue(o: Options) -> int:
     from placeproof.report.proof import catalogue
 
     rows, refused = catalogue.judged()
-    show(catalogue.document(rows, refused), json_=o.json_, page=page_path(o.html))
+    show(catalogue.document(rows, refused), json_=o.json_, brief=o.brief, page=page_path(o.html))
     surprises = [row["verdict"] for row in rows if row["verdict"] != row["expected"]]
     return 0 if not surprises else EXIT_CODES["unknown" if "unknown" in surprises else "refuted"]
 
@@ -357,7 +348,7 @@ def _write_certificate(path: Path, judged: Judged) -> None:
             raise NoMeaningError(f"the {'block' if judged.program.tensors else 'step'} is {judged.word}", None)
         document = certificate(judged.program, judged.options)
     except NoMeaningError as why:
-        typer.echo(f"note: {path} was not written: {why}", err=True)
+        note(f"{path} was not written: {why}")
     else:
         write_text(path, json.dumps(document, indent=1) + "\n")
 
@@ -367,12 +358,12 @@ def _write_certificate_of_model(path: Path, judged: JudgedModel, named: str | No
     from placeproof.semantics.judge.envelope import envelope
 
     if judged.word != "proved":
-        typer.echo(f"note: {path} was not written: the model's program is {judged.word}", err=True)
+        note(f"{path} was not written: the model's program is {judged.word}")
         return
     document = envelope(judged, named)
     for part in document["parts"]:
         if part["certificate"] is None:
-            typer.echo(f"note: {part['part']} is left to a solver: {part['why']}", err=True)
+            note(f"{part['part']} is left to a solver: {part['why']}")
     write_text(path, json.dumps(document, indent=1) + "\n")
 
 
@@ -401,6 +392,6 @@ def _write_script(path: Path, subject: str, judged: Judged) -> None:
 
 def _write_text(path: Path, text: str | None) -> None:
     if text is None:
-        typer.echo(f"note: {path} was not written: there is no counterexample with two numbers that differ", err=True)
+        note(f"{path} was not written: there is no counterexample with two numbers that differ")
         return
     write_text(path, text)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from placeproof.cli.terminal import Brief, show
 from placeproof.core.diagnostics import refuse
 
 if TYPE_CHECKING:
     from placeproof.measure.replay.file import Counterexample
+    from placeproof.report.document import Document
 
 BACKENDS = ("gloo", "simulator")
 EXIT_CODES = {"reproduced": 0, "differs": 1, "crashed": 1, "timed out": 1, "not replayed": 3}
@@ -25,6 +26,7 @@ def command(
         float | None, typer.Option(metavar="SECONDS", min=0.1, help="How long a process waits for the others. [default: 20; 5 for a hang]")
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.replay/1).")] = False,
+    brief: Brief = False,
 ) -> int:
     """Run a counterexample on real processes of PyTorch, one for each device, in exact arithmetic.
 
@@ -38,7 +40,7 @@ def command(
     if backend == "simulator" and timeout is not None:
         refuse("PP601", "`--timeout` does not go with the simulator, in which nobody waits", help="leave it out")
     counterexample = _read(file)
-    return _simulated(counterexample, json_) if backend == "simulator" else _on_processes(counterexample, timeout, json_)
+    return _simulated(counterexample, json_, brief) if backend == "simulator" else _on_processes(counterexample, timeout, json_, brief)
 
 
 def _read(file: str) -> Counterexample:
@@ -47,22 +49,28 @@ def _read(file: str) -> Counterexample:
     return load_standard_input() if file == "-" else load(Path(file))
 
 
-def _on_processes(counterexample: Counterexample, timeout: float | None, json_: bool) -> int:
+def _on_processes(counterexample: Counterexample, timeout: float | None, json_: bool, brief: bool) -> int:
     from placeproof.measure.replay import text as shown
     from placeproof.measure.replay.launch import replay
 
     replayed = replay(counterexample, waits=timeout)
-    typer.echo(json.dumps(shown.data(replayed), indent=2) if json_ else shown.text(replayed), nl=json_)
+    show(_document(counterexample, shown.text(replayed), shown.data(replayed)), json_=json_, brief=brief)
     return EXIT_CODES[replayed.word]
 
 
-def _simulated(counterexample: Counterexample, json_: bool) -> int:
+def _document(counterexample: Counterexample, text: str, data: dict[str, Any]) -> Document:
+    """The verdict, and the lines below it."""
+    from placeproof.report.document import Code, Document, section
+
+    title, *lines = text.splitlines()
+    return Document(name=counterexample.subject, sections=lambda: [section(title, Code(lines), detail="answer")], data=lambda: data)
+
+
+def _simulated(counterexample: Counterexample, json_: bool, brief: bool) -> int:
     from placeproof.measure.replay import text as shown
     from placeproof.measure.replay.simulator import simulated
 
     again = simulated(counterexample)
-    if json_:
-        typer.echo(json.dumps(shown.data_of_simulation(counterexample, again), indent=2))
-    else:
-        typer.echo(shown.text_of_simulation(counterexample, again), nl=False)
+    text, data = shown.text_of_simulation(counterexample, again), shown.data_of_simulation(counterexample, again)
+    show(_document(counterexample, text, data), json_=json_, brief=brief)
     return 0 if again.agrees(counterexample) else 1

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from placeproof.cli.options import output as written_to
+from placeproof.cli.terminal import Brief, say
 from placeproof.core.diagnostics import refuse
 from placeproof.core.files import write_text
 
@@ -30,6 +31,7 @@ def command(
     unit: _Unit = None,
     timeout: _Timeout = 300.0,
     output: _Out = None,
+    brief: Brief = False,
 ) -> int:
     """Run a training script up to its first update, and write the shapes of its module as a file that `--shapes` reads. Needs torch."""
     if find_spec("torch") is None:
@@ -39,10 +41,12 @@ def command(
     from placeproof.measure.shapes import script_shapes
 
     shapes = script_shapes(script, world=world, units=unit or (), arguments=arguments or (), timeout=timeout)
-    if path is None:
-        typer.echo(render_shapes(shapes), nl=False)
+    if path is None and not brief:
+        say(render_shapes(shapes))
         return 0
-    write_text(path, render_shapes(shapes))
+    if path is not None:
+        write_text(path, render_shapes(shapes))
     count = len(shapes.units)
-    typer.echo(f"{path}: {shapes.elements:,} parameters of {script} in {count} unit{'s' if count > 1 else ''}")
+    written = "" if path is None else f"{path}: "
+    say(f"{written}{shapes.elements:,} parameters of {script} in {count} unit{'s' if count > 1 else ''}\n")
     return 0

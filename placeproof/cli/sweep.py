@@ -14,10 +14,9 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from placeproof.cli.options import named, option, output, show
+from placeproof.cli.options import named, option, output
 from placeproof.cli.process import progress
+from placeproof.cli.terminal import aside, show
 from placeproof.core import files
 from placeproof.core.bounds import A_COUNT, is_count
 from placeproof.core.diagnostics import Diagnostic, InputError, Place, Problems
@@ -189,6 +188,7 @@ def run(
     plan: Callable[[Mapping[str, Any]], dict[str, Any]],
     *,
     json_: bool,
+    brief: bool = False,
 ) -> int:
     """Ask all questions of a file; returns the exit code. ``record``: of the options that questions have; ``check``: raises InputError for
     a question that cannot be asked; ``plan``: answers one, in another process."""
@@ -215,11 +215,11 @@ def run(
                 tell(len(results.rows), len(questions))
     except KeyboardInterrupt:
         kept = f"; they are in {path}, and the same command goes on from there" if path else ""
-        typer.echo(f"{len(results.rows)} of {len(questions)} questions were answered{kept}", err=True)
+        aside(f"{len(results.rows)} of {len(questions)} questions were answered{kept}\n")
         raise
     results.close()
     rows = [row for _, row in sorted(results.rows.items())]
-    show(document(rows, str(o.sweep), SCHEMA), json_=json_)
+    show(document(rows, str(o.sweep), SCHEMA), json_=json_, brief=brief)
     if any(row["failure"] is not None for row in rows):
         return EXIT_NO_ANSWER
     return 0 if all(best(row) is not None for row in rows) else EXIT_NOTHING_FITS

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placeproof.cli.options import show
 from placeproof.cli.prove import EXIT_CODES
+from placeproof.cli.terminal import Brief, say, show, tell
 from placeproof.core.diagnostics import Problems
 from placeproof.core.files import write_text
 
@@ -41,6 +41,7 @@ def command(
     timeout: _Timeout = 300.0,
     output: _Out = None,
     json_: _Json = False,
+    brief: Brief = False,
 ) -> int:
     """Run a script, follow its gradients from backward to the update, and write the step as a program that can be proved.
 
@@ -61,24 +62,24 @@ def command(
     try:
         traced = trace(script, world=world, backend=backend, step=steps, splits=splits, arguments=arguments or [], timeout=timeout)
     except RefutedError as found:
-        show(refuted(str(script), found), json_=json_)
+        show(refuted(str(script), found), json_=json_, brief=brief)
         return EXIT_CODES["refuted"]
     if output is not None:
         write_text(output, traced.text)
     if json_:
         show(recorded(str(script), traced), json_=True)
-    elif output is None:
-        typer.echo(traced.text, nl=False)
+    elif output is None and not brief:
+        say(traced.text)
     else:
-        _written(output, script, traced)
+        _written(output, script, traced, brief=brief)
     return 0
 
 
-def _written(output: Path, script: Path, traced: Traced) -> None:
+def _written(output: Path | None, script: Path, traced: Traced, *, brief: bool) -> None:
     ranks = f"all {traced.world} ranks" if len(traced.ranks) == traced.world else "ranks " + ", ".join(map(str, traced.ranks))
-    typer.echo(f"{output}: one step of {script}, recorded on {ranks}")
-    for note in traced.notes:
-        typer.echo(f"note: {note}")
+    written = "" if output is None else f"{output}: "
+    notes = [] if brief else [f"note: {note}" for note in traced.notes]
+    tell("\n".join([f"{written}one step of {script}, recorded on {ranks}", *notes]))
 
 
 def _pair(text: str, problems: Problems) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from placeproof.cli.terminal import Brief, show
 from placeproof.core.diagnostics import refuse
 from placeproof.core.files import read_standard_input, read_text
 
@@ -36,6 +37,7 @@ def command(
     file: Annotated[
         str, typer.Argument(help="What `placeproof prove SUBJECT --certificate FILE` wrote, or `plan`; `-` reads it from standard input.")
     ],
+    brief: Brief = False,
 ) -> int:
     """Check the certificate of a proof, step by step, without a solver; and that it is about the program that it holds. Or that of a plan,
     box by box; and that its formulas are what is derived of its question.
@@ -47,21 +49,32 @@ def command(
 
     document = _read(file)
     if document["schema"] == SCHEMA_OF_PLAN:
-        return _plan(file, document)
+        return _plan(file, document, brief)
     of_model = document["schema"] == SCHEMA_OF_MODEL
     try:
         used = verify_model(document) if of_model else {"": verify(document)}
     except RejectedError as rejected:
-        typer.echo(f"{file}: rejected\n{rejected}")
-        return 1
+        return _rejected(file, [str(rejected)], brief)
     if not _is_about_its_program(document):
-        typer.echo(f"{file}: rejected\nit is not what this version of placeproof writes for the program in it;\nwrite it anew")
-        return 1
-    typer.echo("\n".join(_shown_of_model(file, document, used) if of_model else _shown(file, document, used[""])))
+        return _rejected(file, ["it is not what this version of placeproof writes for the program in it;", "write it anew"], brief)
+    _say(_shown_of_model(file, document, used) if of_model else _shown(file, document, used[""]), brief)
     return 3 if (left_open_of_model if of_model else left_open)(document) else 0
 
 
-def _plan(file: str, document: dict[str, Any]) -> int:
+def _say(lines: list[str], brief: bool) -> None:
+    """Print the verdict and the lines below it."""
+    from placeproof.report.document import Code, Document, section
+
+    title, *more = lines
+    show(Document(name=title, sections=lambda: [section(title, Code(more), detail="answer")], data=dict), json_=False, brief=brief)
+
+
+def _rejected(file: str, why: list[str], brief: bool) -> int:
+    _say([f"{file}: rejected", *why], brief)
+    return 1
+
+
+def _plan(file: str, document: dict[str, Any], brief: bool) -> int:
     """Check what a plan's certificate holds, and that it is what this version derives of its question."""
     from placeproof.cli.plan import differences
     from placeproof.core.diagnostics import InputError
@@ -72,19 +85,17 @@ def _plan(file: str, document: dict[str, Any]) -> int:
         counts = Plan(document).check()
         wrong = differences(document)
     except (RejectedPlanError, *BROKEN) as rejected:
-        typer.echo(f"{file}: rejected\n{str(rejected) or type(rejected).__name__}")
-        return 1
+        return _rejected(file, [str(rejected) or type(rejected).__name__], brief)
     except InputError as error:
         wrong = [f"its question cannot be asked: {d.message}" for d in error.diagnostics]
     if wrong:
-        typer.echo("\n".join([f"{file}: rejected", *wrong]))
-        return 1
+        return _rejected(file, wrong, brief)
     listed = sorted(Fraction(row["seconds"]) for row in document["derived"] if row["because"] == "listed")
     times = " to ".join(dict.fromkeys(seconds_text(seconds) for seconds in (*listed[:1], *listed[-1:])))
     of = f"{len(listed)} {'plan' if len(listed) == 1 else 'plans'} of {times}" if listed else "none fits"
     what = (f"{of}, and no other is faster" if len(listed) == document["count"] else f"{of}, and no other fits") if listed else of
     rows = [f"  {number:>15,}  {_REASONS[reason]}" for reason, number in counts.most_common()]
-    typer.echo("\n".join([f"{file}: holds", f"{sum(counts.values()):,} points: {what}", "", *rows, "", _ABOUT_PLANS]))
+    _say([f"{file}: holds", f"{sum(counts.values()):,} points: {what}", "", *rows, "", *_ABOUT_PLANS.splitlines()], brief)
     return 0
 
 

@@ -33,14 +33,32 @@ def terms_document(of: RunSet, accuracies: Mapping[str, StepAccuracy]) -> Docume
     return Document(name=of.name, sections=lambda: _terms_sections(of, accuracies), data=lambda: _terms_data(of, accuracies))
 
 
-def _heading(of: RunSet, without: Sequence[str] = ()) -> Section:
+def _heading(of: RunSet, told: Sequence[str], without: Sequence[str] = ()) -> Section:
+    """The answer; ``told``: how good what is derived is."""
     left = f", without {', '.join(without)}" if without else ""
     how = f", as {of.implementation} runs them{left}" if of.implementation else left
-    return section(f"{of.name}: {of.title}{how}", Lines([f"source: {of.source}"]))
+    brief = f"{of.name}{left}: {'; '.join(told)}"
+    return section(f"{of.name}: {of.title}{how}", Lines([*told, f"source: {of.source}"]), detail="answer", brief=brief)
+
+
+def _told(predictions: Sequence[Prediction]) -> Iterator[str]:
+    """How far memory and times are off."""
+    for what, errors in (
+        ("memory of a process", [one.process_error for one in predictions]),
+        ("memory of tensors", [one.error for one in predictions]),
+    ):
+        if sizes := [abs(e) for e in errors if e is not None]:
+            yield f"{what}: {_off(sum(sizes, Fraction(0)) / len(sizes), max(sizes))}"
+    if (found := step_accuracy(predictions)) is not None:
+        yield f"times of {found.steps} step{'' if found.steps == 1 else 's'}: {_off(found.error, found.worst)}"
+
+
+def _off(mean: Fraction, most: Fraction) -> str:
+    return f"{share(mean)} off on average, {share(most)} at most"
 
 
 def _sections(of: RunSet, predictions: Sequence[Prediction], without: Sequence[str], *, rows: bool) -> Iterator[Section]:
-    yield _heading(of, without)
+    yield _heading(of, [*_told(predictions)], without)
     settings = own_settings(predictions)
     if any(one.run.tensors is not None or one.run.process is not None for one in predictions):
         yield _memory(of, predictions, settings)
@@ -167,11 +185,12 @@ def _errors(mean: Fraction, most: Fraction) -> str:
 
 
 def _terms_sections(of: RunSet, accuracies: Mapping[str, StepAccuracy]) -> Iterator[Section]:
-    yield _heading(of)
-    ranked = bool(accuracies[""].plans)
+    whole = accuracies[""]
+    yield _heading(of, [f"times of {whole.steps} steps with all terms: {_off(whole.error, whole.worst)}"])
+    ranked = bool(whole.plans)
     head = ("left out", "error", "bias", "at most", *(("Spearman", "at least", "regret", "at most") if ranked else ()))
     rows = [(name or "nothing", *shares(one)) for name, one in accuracies.items()]
-    notes = [f"{accuracies[''].steps} steps; error, bias: on average, whatever the sign of an error and with it"]
+    notes = [f"{whole.steps} steps; error, bias: on average, whatever the sign of an error and with it"]
     notes += ["Spearman, regret: on average over groups of plans, and in the worst one"] if ranked else []
     yield section("how good times are without one term", Table(rows, head, range(1, len(head))), Notes(notes))
     yield section("what the terms are", Table([(one.name, one.text, f"left out: {one.left_out}") for one in TERMS.values()]))

@@ -31,8 +31,11 @@ def origin(of: Calibrated) -> str:
 
 def _sections(of: Calibrated) -> Iterator[Section]:
     used = len(of.before) - len(of.held_out)
-    lines = [f"source: {of.source}", f"held out: steps {_listed(of.held_out)}, {of.how}"]
-    yield section(f"{of.cluster.name}, calibrated with {used} of {len(of.before)} steps", Lines(lines))
+    before, after = (of.accuracy(each, held_out=True) for each in (of.before, of.after))
+    told = f"on steps that were not used {share(after.error)} off on average, before {share(before.error)}"
+    lines = [told, f"source: {of.source}", f"held out: steps {_listed(of.held_out)}, {of.how}"]
+    title = f"{of.cluster.name}, calibrated with {used} of {len(of.before)} steps"
+    yield section(title, Lines(lines), detail="answer", brief=f"{title}: {told}")
     yield _constants(of)
     yield _how_good(of)
     settings = own_settings(of.before)

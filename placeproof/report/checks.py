@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from placeproof.prove.solvers.scripts import available, version
-from placeproof.report.document import Code, Document, Section, section
+from placeproof.report.document import Code, Document, Notes, Section, section
 from placeproof.theory.suite.outcome import SUBJECTS, Check, Outcome
 
 
@@ -66,23 +66,33 @@ def _check(check: Check) -> str:
     return f"  {check.standing:<14}  {check.name}" + (f": {check.detail}" if check.detail else "")
 
 
-def _summary(outcomes: Sequence[Outcome], unreadable: int, changed: Sequence[str] | None) -> str:
-    """The last line of a run."""
+#: How theorems stand that do not hold; and of how many of them the answer gives names.
+_FALLEN = ("unexpected", "undecided")
+_MOST = 3
+
+
+def _shown(outcomes: Sequence[Outcome]) -> list[str]:
+    """Those that do not stand, by name."""
+    fallen = [f"{o.standing}: {o.id}" for o in outcomes if o.standing in _FALLEN]
+    more = [f"and {len(fallen) - _MOST} more"] if len(fallen) > _MOST else []
+    return ["; ".join([*fallen[:_MOST], *more])] if fallen else []
+
+
+def _summary(outcomes: Sequence[Outcome], unreadable: int, changed: Sequence[str] | None) -> list[str]:
+    """How many stand how, which do not, and what else is to be known of a run."""
     again, controls = sum(o.cached for o in outcomes), sum(len(o.controls) for o in outcomes)
     what = f"{len(outcomes)} theorem{_s(len(outcomes))} with {controls} control{_s(controls)}"
-    parts = [f"{what}: " + ", ".join(f"{n} {word}" for word, n in counts(outcomes).items())]
-    if outcomes:
-        parts.append(_about(outcomes))
-    if unreadable:
-        parts.append(f"{unreadable} could not be read")
+    names = sum(not line.startswith("    ") for line in changed or ())
+    locked = "no lock file" if changed is None else f"{names} differ from the lock file" if names else "as locked"
+    unread = [f"{unreadable} could not be read"] if unreadable else []
+    lines = ["; ".join([f"{what}: " + ", ".join(f"{n} {word}" for word, n in counts(outcomes).items()), *unread, locked])]
+    lines += _shown(outcomes)
+    lines += [_about(outcomes)] if outcomes else []
     if any(opinions := _opinions(outcomes).values()):
         agree, disagree, silent = opinions
-        parts.append(f"second solver: {agree} agree, {disagree} disagree, {silent} silent")
-    names = sum(not line.startswith("    ") for line in changed or ())
-    parts.append("no lock file" if changed is None else f"{names} differ from the lock file" if names else "as locked")
-    if again:
-        parts.append(f"{again} of {len(outcomes)} from earlier runs")
-    return "; ".join(parts) + f" ({', '.join(version(name) for name in available())})."
+        lines.append(f"second solver: {agree} agree, {disagree} disagree, {silent} silent")
+    earlier = [f"{again} of {len(outcomes)} from earlier runs"] if again else []
+    return [*lines, "; ".join([f"by {', '.join(version(name) for name in available())}", *earlier])]
 
 
 def about(outcomes: Sequence[Outcome]) -> dict[str, int]:
@@ -120,12 +130,13 @@ def document(
 
 
 def _sections(outcomes: Sequence[Outcome], unreadable: int, changed: Sequence[str] | None, *, single: bool) -> Iterator[Section]:
+    title, *more = _summary(outcomes, unreadable, changed)
+    yield section(title, Notes(more), detail="answer", brief=f"{title}; {more[0]}" if _shown(outcomes) else title)
     for outcome in outcomes:
-        if single or outcome.standing in ("unexpected", "undecided"):
+        if single or outcome.standing in _FALLEN:
             yield section("", Code([_whole(outcome) if single else failure(outcome)]))
     if changed:
         yield section("verdicts differ from the lock file (`--update` accepts them):", Code(changed))
-    yield section(_summary(outcomes, unreadable, changed))
 
 
 def _data(outcomes: Sequence[Outcome], unreadable: Sequence[str], changed: Sequence[str] | None, seconds: float) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from placeproof.core.precision import OPEN
@@ -11,7 +11,7 @@ from placeproof.cost.compare import Comparison, Crossover, Pair, widths
 from placeproof.cost.derive import evaluate
 from placeproof.cost.values import Numbers
 from placeproof.report.derivation import partly
-from placeproof.report.document import Document, Figure, Notes, Section, Table, section
+from placeproof.report.document import Document, Figure, Lines, Notes, Section, Table, section
 from placeproof.report.units import figure, unused
 
 LABELS = {
@@ -35,7 +35,10 @@ def document(c: Comparison, numbers: Numbers) -> Document:
 
 def _sections(c: Comparison, numbers: Numbers, figures: list[dict[str, Figure]]) -> Iterator[Section]:
     first = c.members[0].name
-    yield section(f"{len(c.members)} strategies at the same world size N, each against `{first}`")
+    title = f"{len(c.members)} strategies at the same world size N, each against `{first}`"
+    told = [_told(d.name, first, pairs, numbers) for d, pairs in c.pairs()]
+    more = [f"and {len(told) - _MOST} more"] if len(told) > _MOST else []
+    yield section(title, Lines([*told[:_MOST], *more]), detail="answer", brief="; ".join(told))
     for key in c.keys:
         yield section(LABELS[key], Table([(d.name, mine[key]) for d, mine in zip(c.members, figures, strict=True)]))
     for d, pairs in c.pairs():
@@ -44,6 +47,23 @@ def _sections(c: Comparison, numbers: Numbers, figures: list[dict[str, Figure]])
     yield from (section(line) for line in unused(numbers.given, symbols))
     if numbers.precision != OPEN:
         yield section(f"ratios with numbers take the widths of {numbers.precision}; `--precision` changes them")
+
+
+#: Of so many strategies the answer tells.
+_MOST = 4
+#: What the answer tells of each, with a ratio before it; a longer one is left to the tables.
+_TOLD = {"memory.model_states": ("holds", "of its model states"), "traffic.sent_per_device": ("sends", "of what it sends")}
+_LONGEST = 40
+
+
+def _told(name: str, first: str, pairs: Sequence[Pair], numbers: Numbers) -> str:
+    """How much of the first one's a strategy holds and sends."""
+    told = []
+    for p in (p for p in pairs if p.key in _TOLD and p.ratio is not None):
+        ratio = _numeric(p.ratio, numbers).removeprefix(" = ") or str(p.ratio)
+        verb, what = _TOLD[p.key]
+        told += [f"{verb} {'all' if ratio == '1' else ratio} {what}"] if len(ratio) <= _LONGEST else []
+    return f"`{name}` against `{first}`: {', '.join(told) or 'see below'}"
 
 
 def _pair(p: Pair, numbers: Numbers) -> Iterator[str]:

@@ -125,7 +125,7 @@ def _forms(d: Derivation) -> list[Form]:
 
 
 def _sections(d: Derivation, numbers: Numbers, shards: Shards | None) -> Iterator[Section]:
-    yield _title(d)
+    yield _answer(d, numbers)
     yield _mesh(d, shards)
     yield _memory(d)
     yield _traffic(d)
@@ -141,11 +141,28 @@ def _sections(d: Derivation, numbers: Numbers, shards: Shards | None) -> Iterato
         yield from [] if shards is None else [uneven.numbers(d, shards, numbers)]
 
 
-def _title(d: Derivation) -> Section:
+def _answer(d: Derivation, numbers: Numbers) -> Section:
+    """What a device holds and sends, in numbers as far as they are known."""
+    rows = [*_told(d, numbers)]
+    brief = f"{d.name}: " + ", ".join(f"{what} {amount}" for what, amount in rows[:2])
+    told = [f"{what}: {amount}" for what, amount in rows if len(amount) <= _LONGEST]
     if d.strategy is None:
-        return section(f"{d.name}: a step program, as written")
+        return section(f"{d.name}: a step program, as written", Lines(told), detail="answer", brief=brief)
     more = [d.strategy.summary, *([f"source: {d.strategy.source}"] if d.strategy.source else [])]
-    return section(f"{d.name}: {d.strategy.title}", Lines(more if len(d.strategy.parts) == 1 else []))
+    lines = Lines([*told, *(more if len(d.strategy.parts) == 1 else [])])
+    return section(f"{d.name}: {d.strategy.title}", lines, detail="answer", brief=brief)
+
+
+#: Longer formulas stand in their tables alone.
+_LONGEST = 100
+
+
+def _told(d: Derivation, numbers: Numbers) -> Iterator[tuple[str, str]]:
+    """What the answer says: model states, what is sent, and the peak."""
+    forms = {"model states": d.memory["model_states"], "sent in a step": d.sent, "peak": d.memory["peak"]}
+    for what, form in forms.items():
+        value = evaluate(form, numbers.values) if numbers.asked else None
+        yield what, str(form) if value is None else bytes_text(value)
 
 
 def _mesh(d: Derivation, shards: Shards | None) -> Section:

@@ -57,11 +57,12 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells, which may be of different lengths. ``right``: the columns that hold numbers."""
+    """Rows of cells, which may be of different lengths. ``right``: the columns that hold numbers; ``indent``: of a line of text."""
 
     rows: Sequence[Sequence[Cell]]
     head: Sequence[str] = ()
     right: Sequence[int] = ()
+    indent: str = "  "
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +82,23 @@ class Code:
 SectionPart: TypeAlias = Lines | Notes | Table | Reasons | Code
 
 
-#: How much of a result is shown: its answer, of which the title alone is brief; tables of numbers; closed forms; and all that stands behind
-#: them. Each has what those before it have.
+#: How much of a result is shown: its answer, at most six lines, of which one is brief; tables of numbers; closed forms; and all that stands
+#: behind them. Each has what those before it have.
 Detail: TypeAlias = Literal["answer", "usual", "formulas", "full"]
 DETAILS: tuple[Detail, ...] = get_args(Detail)
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A title, which may be empty, and what stands below it. ``detail``: from which level on it is shown; ``answer`` comes first."""
+    """A title, which may be empty, and what stands below it. ``detail``: from which level on it is shown; ``answer`` comes first.
+
+    ``brief``: the answer in one line, where the title is not all of it.
+    """
 
     title: str
     parts: tuple[SectionPart, ...] = ()
     detail: Detail = "usual"
+    brief: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,9 +152,9 @@ class Document:
     lines: Callable[[], Mapping[str, Mapping[int, str]]] = dict
 
 
-def section(title: str, *parts: SectionPart, detail: Detail = "usual") -> Section:
+def section(title: str, *parts: SectionPart, detail: Detail = "usual", brief: str = "") -> Section:
     """A section of these parts."""
-    return Section(title, parts, detail)
+    return Section(title, parts, detail, brief)
 
 
 def listing(name: str, text: str) -> Document:

@@ -9,7 +9,7 @@ from typing import Any
 from placeproof.measure.experiments.experiment import UNITS, Experiment, Line
 from placeproof.report.document import Code, Document, Notes, Section, section
 from placeproof.report.pictures.bars import Bar, BarRow, Panel, svg
-from placeproof.report.renderers import columns
+from placeproof.report.text import columns
 
 SCHEMA = "placeproof.experiment/1"
 _SERIES = ("closed form", "predicted", "measured")
@@ -37,10 +37,10 @@ def document(made: Sequence[Experiment], torch: str) -> Document:
 
 
 def _sections(made: Sequence[Experiment], torch: str) -> Iterator[Section]:
+    yield section(_outcome(made, torch), detail="answer")
     for one in made:
         yield section(f"{one.name}: {one.title}", Notes(one.says))
         yield section("", Code([*_block(one)]))
-    yield section(_outcome(made, torch))
 
 
 def _outcome(made: Sequence[Experiment], torch: str) -> str:

@@ -14,7 +14,7 @@ from placeproof.report.checks import failure
 from placeproof.report.diagnostics import problem_text
 from placeproof.report.document import Document
 from placeproof.report.proof.text import opening
-from placeproof.report.renderers import text as rendered
+from placeproof.report.text import text as rendered
 from placeproof.semantics.judge.model import JudgedModel
 from placeproof.semantics.judge.refine import Refinement
 from placeproof.semantics.judge.verdict import Judged

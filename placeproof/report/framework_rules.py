@@ -11,7 +11,7 @@ from placeproof.framework_rules.evidence import Agreement, Compared, Found, Refu
 from placeproof.framework_rules.formula import Facts
 from placeproof.framework_rules.questions import Question, asked
 from placeproof.framework_rules.subjects import source
-from placeproof.report.renderers import columns
+from placeproof.report.text import columns
 from placeproof.semantics import tensors
 from placeproof.semantics.judge.verdict import Judged
 from placeproof.semantics.meaning import Fault

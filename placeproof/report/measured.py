@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from placeproof.core.exchange import tally
 from placeproof.cost.exact.predict import Predicted
 from placeproof.report.document import Code, Document, Lines, Section, section
-from placeproof.report.renderers import columns
+from placeproof.report.text import columns
 
 if TYPE_CHECKING:
     from placeproof.measure.measured import Measured
@@ -31,7 +31,9 @@ def _sections(title: str, prediction: Predicted, measured: Measured, *, equal: b
     system = f"{'' if ' ' in measured.torch else 'torch '}{measured.torch}, backend {measured.backend}"
     shapes = f"{measured.shapes.name}, {measured.shapes.elements:,} parameters"
     where = f"rank {measured.rank} of {prod(measured.mesh.values())}"
-    yield section(title, Lines([f"{system}, {where}; {shapes}; {measured.seconds:.1f} s"]))
+    verdict = "equal: every call and every byte was predicted" if equal else "different: see the lines marked <-"
+    about = f"{system}, {where}; {shapes}; {measured.seconds:.1f} s"
+    yield section(title, Lines([verdict, about]), detail="answer", brief=f"{title}: {verdict.partition(': see')[0]}")
     ours, theirs = tally(prediction.exchanges), tally(measured.exchanges)
     rows = [("calls in a step", "", "bytes", "predicted", "measured")]
     for key in dict.fromkeys((*ours, *theirs)):
@@ -43,7 +45,6 @@ def _sections(title: str, prediction: Predicted, measured: Measured, *, equal: b
     heads = [row[3] == "predicted" for row in rows]
     lines = columns(rows, (2, 3, 4), "")
     yield section("", Code([line if head else f"  {line}" for head, line in zip(heads, lines, strict=True)]))
-    yield section("equal: every call and every byte was predicted" if equal else "different: see the lines marked <-")
 
 
 def _mark(ours: int, theirs: int) -> str:

@@ -70,7 +70,7 @@ def _sections(found: Found) -> Iterator[Section]:
         fitting = "nothing fits" + (
             "" if better is None else f" with as many layers in each stage, otherwise {seconds_text(better.seconds)}"
         )
-        yield section(f"{title}: {fitting}", Lines([*_least(outcome)]))
+        yield section(f"{title}: {fitting}", Lines([*_least(outcome)]), detail="answer")
         if found.reasons:
             rows = [(reason.of, _instead(reason)) for reason in found.reasons]
             yield section("without any one of these something fits", Table(rows, ("reason", "what fits without it")))
@@ -78,7 +78,8 @@ def _sections(found: Found) -> Iterator[Section]:
         best = outcome.plans[0]
         reached = f"{giga(best.most)} GB of tensors" if outcome.objective.memory else seconds_text(best.seconds)
         more = f", {seconds_text(better.seconds)} with other layers of stages" if better and better.seconds < best.seconds else ""
-        yield section(f"{title}: {reached}{more}", Lines([*_best(task, best, verdicts)]))
+        placed, *rest = _best(task, best, verdicts)
+        yield section(f"{title}: {reached}{more}", Lines([placed, *rest]), detail="answer", brief=f"{title}: {reached}{more} by {placed}")
         yield _table("plans", task, outcome.plans, outcome.objective)
         yield _strategies(outcome.plans, verdicts)
         yield _times(outcome)

@@ -24,7 +24,9 @@ def document(of: RunSet, plans: Sequence[Ran], left: Mapping[str, int]) -> Docum
 
 
 def _sections(of: RunSet, plans: Sequence[Ran], left: Mapping[str, int]) -> Iterator[Section]:
-    yield section(f"{of.name}: {of.title}", Lines([f"source: {of.source}"]))
+    told, *counted = _counts(plans, left)
+    title = f"{of.name}: {of.title}"
+    yield section(title, Lines([told, f"source: {of.source}"]), detail="answer", brief=f"{of.name}: {told}")
     rows = [
         (
             str(number),
@@ -47,9 +49,7 @@ def _sections(of: RunSet, plans: Sequence[Ran], left: Mapping[str, int]) -> Iter
     notes.append(
         f"of that: the term that makes at least {percent(MOST_OF)} of it, where it is more than {percent(NEAR)}, as a share of theirs"
     )
-    yield section(
-        "the best plan beside each that was run", Table(rows, head, (0, 3, 4, 5, 6, 7, 8)), Notes([*notes, *_counts(plans, left)])
-    )
+    yield section("the best plan beside each that was run", Table(rows, head, (0, 3, 4, 5, 6, 7, 8)), Notes([*notes, *counted]))
     yield section("the plans", Table([row for number, one in enumerate(plans, 1) for row in _both(number, one)], ("", "", "plan"), (0,)))
     lacks = [(str(number), ", ".join(one.lacks)) for number, one in enumerate(plans, 1) if one.lacks]
     yield from [section("what of theirs the grid has not", Table(lacks, ("", "what"), (0,)))] if lacks else []

@@ -5,20 +5,17 @@ from __future__ import annotations
 import json as notation
 import keyword
 import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from placeproof.report.document import (
-    DETAILS,
     Code,
-    Detail,
     Document,
     Figure,
     Lines,
     Notes,
     Reasons,
-    Section,
     SectionPart,
     Table,
 )
@@ -27,54 +24,6 @@ from placeproof.report.units import plain
 
 if TYPE_CHECKING:
     import sympy
-
-
-# Text.
-
-
-def text(document: Document, detail: Detail = "full") -> str:
-    """Sections with a blank line between them, tables in columns as wide as their widest cell; of an answer alone, its title."""
-    if detail == "answer":
-        return next(one.title for one in document.sections() if one.title) + "\n"
-    level = DETAILS.index(detail)
-    return "\n\n".join("\n".join(_section(one)) for one in document.sections() if DETAILS.index(one.detail) <= level) + "\n"
-
-
-def beyond(document: Document, detail: Detail) -> set[Detail]:
-    """The levels of what is not shown on this one."""
-    return {one.detail for one in document.sections() if DETAILS.index(one.detail) > DETAILS.index(detail)}
-
-
-def _section(section: Section) -> Iterator[str]:
-    yield from [section.title] if section.title else []
-    for part in section.parts:
-        yield from _lines(part)
-
-
-def _lines(part: SectionPart) -> Iterator[str]:
-    match part:
-        case Lines(lines) | Code(lines):
-            yield from lines
-        case Notes(lines, items):
-            yield from (f"  - {line}" if items else f"  {line}" for line in lines)
-        case Table():
-            table = [part.head, *part.rows] if part.head and part.rows else part.rows
-            yield from columns(grid(table, str), part.right)
-        case Reasons(steps):
-            for number, step in enumerate(steps, start=1):
-                yield from (f"  {number:>2}. {step.rule}", f"        = {step.expression}", f"      because {step.why}")
-
-
-def columns(rows: Sequence[Sequence[str]], right: Container[int] = (), indent: str = "  ") -> Iterator[str]:
-    """Cells in columns as wide as their widest cell; a row's last cell takes the room that it needs. ``right``: columns of numbers."""
-    widths: dict[int, int] = {}
-    for row in rows:
-        for i, cell in enumerate(row):
-            if i in right or i < len(row) - 1:
-                widths[i] = max(widths.get(i, 0), len(cell))
-    for row in rows:
-        cells = (c.rjust(widths[i]) if i in right else c.ljust(widths[i]) if i < len(row) - 1 else c for i, c in enumerate(row))
-        yield (indent + "  ".join(cells)).rstrip()
 
 
 # JSON.

@@ -41,6 +41,11 @@ def giga(value: Fraction | None) -> str:
     return "0" if value == 0 else f"{float(value / 10**9):.4g}" if value < 10**13 else figure(value / 10**9)
 
 
+def whole(value: Fraction) -> str:
+    """``12,470``: four digits, and thousands."""
+    return f"{float(f'{float(value):.4g}'):,.0f}" if value >= 1000 else f"{float(value):.4g}"
+
+
 def unused(given: Iterable[str], symbols: Container[str]) -> list[str]:
     """A line that names what was set and no formula speaks of, if there is something."""
     names = [name for name in given if name not in symbols]

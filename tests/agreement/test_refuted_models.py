@@ -18,7 +18,7 @@ from placeproof.core.diagnostics import InputError
 from placeproof.measure.replay.file import parse
 from placeproof.measure.replay.simulator import simulated
 from placeproof.models import load
-from placeproof.report import renderers
+from placeproof.report import text as as_text
 from placeproof.report.proof.model import document
 from placeproof.semantics.judge.model import JudgedModel, judge_linked, repair_of
 from placeproof.semantics.linked import link, read_linked, render_linked
@@ -49,7 +49,7 @@ def judged(strategy: str, *edits: tuple[str, str], own: bool = True) -> JudgedMo
 
 
 def shown(found: JudgedModel) -> str:
-    return renderers.text(document(found))
+    return as_text.text(document(found))
 
 
 # A block that is not the model's: what it returns, the two numbers.

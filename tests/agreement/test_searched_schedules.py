@@ -15,7 +15,7 @@ from placeproof import schedules
 from placeproof.core.diagnostics import InputError
 from placeproof.cost.model import derive_model
 from placeproof.models import load as model
-from placeproof.report import renderers
+from placeproof.report import text as as_text
 from placeproof.schedules import Profile, Schedule, Search, Times, load
 from placeproof.schedules.expression import read
 from placeproof.strategies import parse_strategy
@@ -139,7 +139,7 @@ def test_of_a_model_it_is_searched_for_what_the_models_passes_are() -> None:
     orders = schedules.slots(found.order, 4, 12)
     first = found.value(found.costs[0].activations, values)
     assert first == schedules.kept_at_most(orders[0], costs[0][0], costs[0][1])
-    text = renderers.text(placeproof.model("pp(4, microbatches=12, schedule=zb-2p)", "llama3-8b", b=1).document)
+    text = as_text.text(placeproof.model("pp(4, microbatches=12, schedule=zb-2p)", "llama3-8b", b=1).document)
     said = next(line for line in text.splitlines() if "searched" in line)
     assert "of one sample on the stage that keeps most" in said
     assert "under 2 * p * M_B" in said

@@ -26,7 +26,7 @@ from placeproof.measure.experiments.experiment import Experiment, Line
 from placeproof.measure.experiments.sizes import Bench, memory, traffic
 from placeproof.measure.training.predicted import predicted
 from placeproof.report import experiment as report
-from placeproof.report import renderers
+from placeproof.report import text as as_text
 from placeproof.report.pictures import bars as picture
 from placeproof.report.pictures.bars import Bar, BarRow, Panel, svg
 from placeproof.report.pictures.svg import STYLE
@@ -84,14 +84,14 @@ def test_an_experiment_without_lines_does_not_hold() -> None:
 
 def test_a_line_that_differs_is_shown_in_full() -> None:
     near = line(measured=Fraction(3, 2) + Fraction(1, 10**12))
-    shown = renderers.text(report.document([made(line(), near)], "2.13.0"))
+    shown = as_text.text(report.document([made(line(), near)], "2.13.0"))
     assert re.search(r"a : b +- +1\.5 +1\.5  differs\n", shown)
     assert f"exactly: closed form None, predicted 3/2, measured {near.measured}" in shown
     assert shown.endswith("1 of 2 lines differ, with torch 2.13.0, in 1 s\n")
 
 
 def test_notes_are_shown_where_a_prediction_departs() -> None:
-    shown = renderers.text(
+    shown = as_text.text(
         report.document([made(line(ideal=Fraction(1), note="padded"), line(ideal=Fraction(3, 2), note="not said"))], "2.13.0")
     )
     assert "holds (1)" in shown
@@ -214,7 +214,7 @@ def held(shapes: Shapes, n: int, rank: int) -> int:
 
 def test_memory_is_what_the_sizes_say(bench: Any) -> None:
     found = memory(bench)
-    assert found.holds, renderers.text(report.document([found], ""))
+    assert found.holds, as_text.text(report.document([found], ""))
     lines = by_what(found)
     large, small = bench.large, bench.small
     for n, rank, shapes, what in (
@@ -243,7 +243,7 @@ class Told(Bench):
 def test_the_page_shows_what_the_experiments_say() -> None:
     """Of memory and traffic all; of training what does not depend on the machine."""
     page = PAGE.read_text(encoding="utf-8")
-    shown = renderers.text(report.document([memory(Told()), traffic(Told())], "")).rpartition("\n\n")[0]
+    shown = as_text.text(report.document([memory(Told()), traffic(Told())], "")).rpartition("\n\n")[0]
     for block in shown.split("\n\n"):
         assert f"{block}\n" in page, block
     assert re.search(r"the longest sum +- +<= 53 +36  holds", page)
@@ -257,7 +257,7 @@ def padded(shapes: Shapes, n: int, *, root: bool = True) -> int:
 
 def test_traffic_is_what_the_sizes_say(bench: Any) -> None:
     found = traffic(bench)
-    assert found.holds, renderers.text(report.document([found], ""))
+    assert found.holds, as_text.text(report.document([found], ""))
     lines = by_what(found)
     large, middle, small = bench.large, bench.middle, bench.small
     assert lines["fsdp2_all, large, N = 8"].measured == 3

@@ -19,6 +19,7 @@ from placeproof.measure.experiments import catalogue as experiments
 from placeproof.measure.experiments.experiment import Experiment, Line
 from placeproof.report import experiment as report
 from placeproof.report import renderers
+from placeproof.report import text as as_text
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "experiments.md"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -151,7 +152,7 @@ def test_a_process_that_fails_is_a_line_that_does_not_hold(monkeypatch: pytest.M
     found = only(monkeypatch, fails)
     wrong = [one for one in found.lines if not one.holds]
     assert {one.measured for one in wrong} == {None}
-    assert "no such gradient" in renderers.text(report.document([found], "2.13.0"))
+    assert "no such gradient" in as_text.text(report.document([found], "2.13.0"))
     json.dumps(renderers.as_data(report.document([found], "2.13.0").data()), allow_nan=False)
 
 

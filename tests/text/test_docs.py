@@ -250,7 +250,7 @@ def test_examples(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     if "<!-- needs: torch -->" in page.read_text(encoding="utf-8") and importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed: the page runs real processes")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setenv("PLACEPROOF_CACHE", str(tmp_path / "cache"))
     names: dict[str, Any] = {}
     for block in blocks(page.read_text(encoding="utf-8")):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from placeproof.cli.options import option, takes
 from placeproof.core.diagnostics import InputError, Problems
-from placeproof.report import hypertext, renderers
+from placeproof.report import hypertext, renderers, text
 from placeproof.report.document import Code, Document, Figure, Form, Lines, Notes, Reasons, Table, joined, listing, section
 
 P, N = sympy.symbols("P N")
@@ -42,7 +42,7 @@ def forms() -> list[Form]:
 
 
 def test_text() -> None:
-    assert renderers.text(document()) == (
+    assert text.text(document()) == (
         "a title\nfirst\nsecond\n  a note\n  - an item\n\n"
         "formulas\n  a_b     2*P  3 GB (2.79397 GiB)\n  longer  P\n\n"
         "numbers\n     GB\n  x  10\n  y   7\n\n"
@@ -100,7 +100,7 @@ def test_python_has_every_form() -> None:
 def test_several_documents_are_one() -> None:
     before, time = listing("read", "read as\n"), listing("time", "a time\n")
     both = joined({"": document(), "time": time}, before, "imported")
-    assert renderers.text(both) == f"read as\n\n{renderers.text(document())}\na time\n"
+    assert text.text(both) == f"read as\n\n{text.text(document())}\na time\n"
     assert renderers.as_data(both.data()) == renderers.as_data(document().data()) | {"time": "a time\n", "imported": "read as\n"}
     assert both.forms() == forms()
 

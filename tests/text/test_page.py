@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from placeproof.cli.main import run
-from placeproof.report import renderers
+from placeproof.report import text as as_text
 from placeproof.report.document import Table
 from placeproof.report.hypertext import formula
 from placeproof.report.units import figure, giga, percent, seconds_text
@@ -268,5 +268,5 @@ def test_renderers_and_pages_share_cells() -> None:
     import placeproof
 
     answer = placeproof.derive("zero3", N=8, P=7e9)
-    assert "14 GB (13.0385 GiB)" in renderers.text(answer.document)
+    assert "14 GB (13.0385 GiB)" in as_text.text(answer.document)
     assert "14 GB (13.0385 GiB)" in answer._repr_html_()

@@ -18,9 +18,9 @@ _BUG = "help: the proof and this run cannot both be right: this is a bug of plac
 
 
 def text(replayed: Replayed) -> str:
-    """What was predicted beside what each process got, and the verdict."""
+    """The verdict, and what was predicted beside what each process got."""
     counterexample = replayed.found
-    lines = [_head(counterexample, processes(counterexample.world))]
+    lines = [*_verdict(replayed), _head(counterexample, processes(counterexample.world))]
     if counterexample.ends is None:
         lines += [f"predicted: the run does not end ({counterexample.shown.why})", *_said(replayed)]
     elif replayed.word in ("reproduced", "differs"):
@@ -28,7 +28,7 @@ def text(replayed: Replayed) -> str:
     else:
         lines += _said(replayed)
     lines += [f"  {_in_words(wrong)}" for wrong in replayed.wrong[:_MOST_WRONG]]
-    return "\n".join([*lines, *_verdict(replayed)]) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def processes(count: int) -> str:
@@ -164,9 +164,9 @@ def _text(value: Fraction | None) -> str | None:
 
 def text_of_simulation(counterexample: Counterexample, again: Shown) -> str:
     """What the simulator says, beside what the file does."""
-    lines = [_head(counterexample, "the simulator")]
+    lines = ["reproduced by the simulator"] if again.agrees(counterexample) else ["differs: the simulator says something else", _BUG]
+    lines += [_head(counterexample, "the simulator")]
     lines += _aligned([("", "the file", "the simulator"), *_pairs(counterexample, again)])
-    lines += ["reproduced by the simulator"] if again.agrees(counterexample) else ["differs: the simulator says something else", _BUG]
     return "\n".join(lines) + "\n"
 
 

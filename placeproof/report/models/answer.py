@@ -12,7 +12,7 @@ from placeproof.cost.model.time import StepTime
 from placeproof.cost.values import Numbers
 from placeproof.report.document import Lines, Section, section
 from placeproof.report.models.fit import fits_all
-from placeproof.report.units import figure, giga, percent, seconds_text
+from placeproof.report.units import figure, giga, percent, seconds_text, whole
 
 #: Whether a model fits, in a sentence.
 FITS = {True: "fits", False: "does not fit", None: "may not fit"}
@@ -45,7 +45,7 @@ def assumed(numbers: Numbers) -> list[str]:
 
 
 #: What is assumed of a symbol that nobody sets.
-_ASSUMED = {"b": "micro-batches of b = 1 sequence", "m": "a micro-batch for each stage"}
+_ASSUMED = {"b": "b = 1", "m": "a micro-batch for each stage"}
 
 
 def _made_of(member: Member) -> str:
@@ -77,9 +77,9 @@ def _step(member: Member, step: StepTime) -> str:
     count, speed = member.value("sequences"), member.tokens
     times = member.d.value(member.d.batches, member.values)
     sizes = f" (b = {member.values['b']}, m = {times})" if "b" in member.values and times is not None else ""
-    of = "" if count is None else f" of {figure(count)} sequence{'' if count == 1 else 's'}{sizes}"
-    tokens = "" if speed is None else f", {float(speed):,.4g} tokens a second and device"
-    return f"a step{of} takes {seconds_text(step.seconds)}{tokens}, MFU {percent(step.utilisation[0])}"
+    of = "" if count is None else f"{figure(count)} sequence{'' if count == 1 else 's'} a step{sizes}, "
+    tokens = "" if speed is None else f"{whole(speed)} tokens a second and device, "
+    return f"{of}{tokens}MFU {percent(step.utilisation[0])}"
 
 
 def _time(step: StepTime) -> str:

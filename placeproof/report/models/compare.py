@@ -16,7 +16,7 @@ from placeproof.report.document import Detail, Document, Lines, Notes, Section, 
 from placeproof.report.models.answer import FITS, assumed
 from placeproof.report.models.derivation import conventions, sizes_of
 from placeproof.report.models.fit import fits_all
-from placeproof.report.units import figure, giga, percent, seconds_text
+from placeproof.report.units import figure, giga, percent, seconds_text, whole
 
 _LABELS = {
     "devices": "devices",
@@ -97,7 +97,7 @@ def _answer(c: ModelComparison, numbers: Numbers) -> Iterator[Section]:
         return
     words = {True: "is the fastest that fits", None: "is the fastest that may fit", False: "is the fastest, and none fits"}
     title = f"{subject} on {first.step.price.cluster.name}: `{linked.name}` {words[_fits(first)]}"
-    lines = [f"{float(first.tokens):,.4g} tokens a second and device, MFU {percent(first.step.utilisation[0])}, {_tensors(first)}"]
+    lines = [f"{whole(first.tokens)} tokens a second and device, MFU {percent(first.step.utilisation[0])}, {_tensors(first)}"]
     if order[1].tokens and _fits(order[1]) is not False:
         lines.append(
             f"next: `{order[1].d.linked.name}`, {float(order[1].tokens / first.tokens):.3g} times as many, {FITS[_fits(order[1])]}"
@@ -153,7 +153,7 @@ def _size(name: str, member: Member) -> str:
 
 
 def _tokens(member: Member) -> str:
-    return "?" if member.tokens is None else f"{float(member.tokens):,.4g}"
+    return "?" if member.tokens is None else whole(member.tokens)
 
 
 def _utilisation(member: Member) -> str:

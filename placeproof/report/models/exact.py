@@ -46,7 +46,10 @@ def _sections(b: ExactBytes) -> Iterator[Section]:
     else:
         proved = f"its step programs, each for some of the weights, and each proved by `placeproof prove`: {'; '.join(b.programs)}"
     model = f"model: {b.shapes.name}; {b.shapes.elements:,} parameters in {len(b.shapes.units)} units"
-    yield section(f"{b.strategy.name}: {b.title}", Lines([model, proved]))
+    kept = ", ".join(f"{state} {amount:,}" for state, amount in b.predicted.memory.items())
+    told = f"{b.where} sends {_number(b.sent)} bytes in a step; bytes of {kept}"
+    title = f"{b.strategy.name}: {b.title}"
+    yield section(title, Lines([told, model, proved]), detail="answer", brief=f"{title}: {told}")
     calls = [(kind, ", ".join(axes), phase, f"{size:,}", f"x {n}") for (kind, axes, phase, size), n in b.calls.items()]
     sent = [f"sent by this device, ring algorithms: {_number(b.sent)}"] if calls else ["nothing"]
     title = f"what {b.where} exchanges in a step: bytes of the tensor that a call is about"
@@ -71,6 +74,10 @@ def _differences(changes: Sequence[Change]) -> SectionPart:
     return Notes(lines or ["nothing"])
 
 
+#: Of so many profiles the answer tells.
+_MOST = 5
+
+
 def comparison(every: Mapping[str, ExactBytes], programs: Mapping[str, str]) -> Document:
     """Profiles side by side: bytes and calls of each kind of exchange, what is sent, what is allocated, and why they differ.
 
@@ -87,7 +94,9 @@ def comparison(every: Mapping[str, ExactBytes], programs: Mapping[str, str]) -> 
 def _side_by_side(every: Mapping[str, ExactBytes], programs: Mapping[str, str]) -> Iterator[Section]:
     first = next(iter(every.values()))
     shapes = first.shapes
-    yield section(f"{first.strategy.name} on {shapes.name}, {shapes.elements:,} parameters in {len(shapes.units)} units; {first.where}")
+    title = f"{first.strategy.name} on {shapes.name}, {shapes.elements:,} parameters in {len(shapes.units)} units; {first.where}"
+    told = [f"{profile} sends {_number(b.sent)} bytes and holds {sum(b.predicted.memory.values()):,}" for profile, b in every.items()]
+    yield section(title, Lines(told[:_MOST]), detail="answer", brief=f"{title}: {'; '.join(told)}")
     yield section("", Lines([f"{profile}: {every[profile].title}: `{program}`" for profile, program in programs.items()]))
     yield section("", Table(_rows(list(every.values())), ("bytes", *every), range(1, len(every) + 1)))
     for profile, b in every.items():

@@ -34,7 +34,7 @@ def document(rows: list[dict[str, Any]], refused: dict[str, int]) -> Document:
     """Everything that is not as expected, everything that is refuted, and counts."""
     return Document(
         name="catalogue",
-        sections=lambda: [section("", Lines([*_lines(rows, refused)]))],
+        sections=lambda: [section(_counts(rows), detail="answer"), section("", Lines([*_lines(rows, refused)]))],
         data=lambda: {"schema": "placeproof.prove-catalogue/1", "results": rows, "refused": refused},
     )
 
@@ -64,12 +64,17 @@ def _lines(rows: list[dict[str, Any]], refused: dict[str, int]) -> Iterator[str]
     for row in rejected:
         yield f"  {row['verdict']}: {row['subject']} ({row['condition']}): {about(row['subject'])}"
     times = [1e3 * float(r["seconds"]) for r in proofs]
-    count = {word: sum(1 for r in proofs if r["verdict"] == word) for word in ("proved", "refuted", "unknown")}
     not_allowed = sum(refused.values())
     why = ", ".join(f"{n} by {code}" for code, n in sorted(refused.items()))
     yield f"compositions that the rules do not allow: {not_allowed} ({why})"
     yield f"milliseconds for a proof: median {statistics.median(times):.0f}, worst {max(times):.0f}"
+
+
+def _counts(rows: list[dict[str, Any]]) -> str:
+    """How many things have which verdict."""
+    proofs, rejected = ([r for r in rows if r["expected"] == word] for word in ("proved", "refuted"))
+    count = {word: sum(1 for r in proofs if r["verdict"] == word) for word in ("proved", "refuted", "unknown")}
     what = f"{len(proofs) - len(BLOCKS)} strategies and compositions and {len(BLOCKS)} blocks"
     verdicts = f"{count['proved']} proved, {count['refuted']} refuted, {count['unknown']} unknown"
     refuted = sum(1 for r in rejected if r["verdict"] == "refuted")
-    yield f"{what}: {verdicts}; {len(rejected)} that are not equivalent: {refuted} refuted."
+    return f"{what}: {verdicts}; {len(rejected)} that are not equivalent: {refuted} refuted."

@@ -29,9 +29,11 @@ def _sections(proof: Document, settings: Sequence[Reading], names: Sequence[str]
         f"`--allow {names[0]}` takes it as of no matter." if len(names) == 1 else "`--allow SETTING` takes one of them as of no matter."
     )
     lines = Lines([f"What is proved is the step without {'it' if len(names) == 1 else 'them'}. {remedy}"])
-    yield section(f"{proof.name}: {WORD} for {several} the step", Notes(rows(settings)), lines)
+    yield section(f"{proof.name}: {WORD} for {several} the step", Notes(rows(settings)), lines, detail="answer")
     first, *rest = proof.sections()
-    yield replace(first, title=first.title.replace(f"{proof.name}:", f"the step without {'it' if len(names) == 1 else 'them'}:", 1))
+    yield replace(
+        first, detail="usual", title=first.title.replace(f"{proof.name}:", f"the step without {'it' if len(names) == 1 else 'them'}:", 1)
+    )
     for each in rest:
         yield replace(each, title=each.title.replace("proved: ", f"{WORD}: ", 1) if each.title.startswith("proved: ") else each.title)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from placeproof.measure.replay.file import number
@@ -48,14 +49,15 @@ def _sections(name: str, judged: JudgedModel, opinion: dict[str, Any], asked: bo
     elif not asked:
         whose = [f"One device runs {own}, which the file says that it is; a model of one's own has a name of its own."]
     says = Lines([*((*_SAYS, *part.beyond(judged.step.program)) if proved else ()), *whose, *judged.undecided])
-    yield section(f"{name}: {judged.word}" + (f" for {part.for_all(judged.step)}" if proved else ""), *([says] if says.lines else []))
+    title = f"{name}: {judged.word}" + (f" for {part.for_all(judged.step)}" if proved else "")
+    yield section(title, *([says] if says.lines else []), detail="answer", brief=title if proved else f"{title}: {_wrong(judged)}")
     for breach in judged.breaches:
         place = [] if breach.place is None else excerpt(breach.place)
         what = "this is not the model's program" if breach.block is None else f"block `{breach.block}` breaks its contract"
         yield section(f"error: {what}", Code([*place, f"   = {breach.text}", *_numbers(breach)]))
     for called, verdict in judged.named:
         if verdict.word != "proved":
-            yield part.opening(called, verdict)
+            yield replace(part.opening(called, verdict), detail="usual", brief="")
     if judged.step.word != "proved":
         yield section("in the weights of the blocks", Code(list(_in_weights(judged))))
     yield section("blocks", Code(list(_blocks(judged))))
@@ -66,6 +68,14 @@ def _sections(name: str, judged: JudgedModel, opinion: dict[str, Any], asked: bo
     yield section(_counts(judged))
     if "second_opinion" in opinion:
         yield part.second_opinion(opinion["second_opinion"])
+
+
+def _wrong(judged: JudgedModel) -> str:
+    """What is not proved, in a line."""
+    broken = [f"block `{one.block}` breaks its contract" for one in judged.breaches if one.block is not None]
+    broken += ["this is not the model's program" for one in judged.breaches if one.block is None]
+    open_ = [f"{called} is {verdict.word}" for called, verdict in judged.named if verdict.word != "proved"]
+    return "; ".join(dict.fromkeys([*broken, *open_])) or "; ".join(judged.undecided)
 
 
 def _in_weights(judged: JudgedModel) -> Iterator[str]:

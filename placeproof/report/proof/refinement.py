@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from placeproof.report.diagnostics import excerpt
@@ -26,13 +27,13 @@ def _sections(subject: str, against: str, result: Refinement) -> Iterator[Sectio
         yield section(f"the first difference{_of(first)}: {PARTS[first.part]}", Notes(lines))
         yield from [section("then also", Notes([f"{PARTS[d.part]}{_of(d)}: {d.left}; there: {d.right}" for d in rest]))] if rest else []
     for name, judged in ((subject, result.left), (against, result.right)):
-        yield from [] if judged.word == "proved" else judgement(name, judged).sections()
+        yield from [] if judged.word == "proved" else (replace(one, detail="usual") for one in judgement(name, judged).sections())
 
 
 def _verdict(subject: str, against: str, result: Refinement) -> Section:
     if result.word == "refines":
         same = "Both are proved, and they do the same with every group of parameters: the same placements, gathers, reductions and scale."
-        return section(f"{subject} refines {against}", Lines([same]))
+        return section(f"{subject} refines {against}", Lines([same]), detail="answer")
     lines = []
     if result.word == "differs, and both are proved":
         other = any(d.part == "reference" for d in result.differences)
@@ -41,7 +42,7 @@ def _verdict(subject: str, against: str, result: Refinement) -> Section:
         lines.append(said if other else same)
     if not result.differences:
         lines.append("No part of the flows differs: what is wrong is wrong on the way from one to the next.")
-    return section(f"{subject}: {result.word} (against {against})", Lines(lines))
+    return section(f"{subject}: {result.word} (against {against})", Lines(lines), detail="answer")
 
 
 def _of(difference: Difference) -> str:

@@ -101,7 +101,7 @@ def _proved(subject: str, judged: Judged) -> Section:
             "degrees, any model, any samples, and shards of any sizes (who owns an element is an arbitrary function).",
             *beyond(judged.program),
         ]
-    return section(title, Lines(lines))
+    return section(title, Lines(lines), detail="answer")
 
 
 def _refuted(subject: str, judged: Judged) -> Section:
@@ -116,7 +116,8 @@ def _refuted(subject: str, judged: Judged) -> Section:
         lines += _of_tensors(judged.program, counterexample)
     else:
         lines += _of_step(judged, counterexample)
-    return section(f"{subject}: refuted", Code(lines))
+    what = "" if about is None else f": {about.condition} is broken{_line(about.place)}"
+    return section(f"{subject}: refuted", Code(lines), detail="answer", brief=f"{subject}: refuted{what}")
 
 
 def _of_step(judged: Judged, counterexample: RefutingRun) -> list[str]:
@@ -162,7 +163,7 @@ def _unknown(subject: str, judged: Judged) -> Section:
     parts: list[SectionPart] = [Lines([f"neither proved nor refuted: {judged.why}"])]
     if judged.about is not None and judged.about.place is not None:
         parts.append(Code([f"{judged.about.condition}: {judged.about.name}", *excerpt(judged.about.place)]))
-    return section(f"{subject}: unknown", *parts)
+    return section(f"{subject}: unknown", *parts, detail="answer", brief=f"{subject}: unknown: {judged.why}")
 
 
 def obligations(settled: Iterable[Settled], title: str = "obligations") -> Section:
