@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -20,6 +20,7 @@ from placeproof.semantics.scheduled import not_proved
 if TYPE_CHECKING:
     from placeproof.importers import Imported, Reading
     from placeproof.models import Model
+    from placeproof.programs import Program
     from placeproof.report.document import Document
 
 
@@ -63,18 +64,27 @@ class ModelJudgement(Answer, JudgedModel):
 
 def judgement_of_model(subject: Asked, of: str | Model, *, without: Iterable[str] = ()) -> ModelJudgement:
     """The verdict on a model's step under a strategy: :func:`placeproof.judge`."""
-    strategy, imported = asked(subject)
-    if not isinstance(strategy, Strategy):
-        subjects.refuse_program(strategy.name)
-    read = subjects.model(of) if isinstance(of, str) else of
-    dropped = frozenset(without).union(*(one.without for one in imported))
-    return answer(ModelJudgement, judge_linked(link(read, strategy), read, without=dropped), settings=_another_step(imported))
+    judged = judgement_of(*asked(subject), subjects.model(of) if isinstance(of, str) else of, without=without)
+    assert isinstance(judged, ModelJudgement)
+    return judged
 
 
 def judgement(subject: Asked, *, without: Iterable[str] = ()) -> Judgement:
     """The verdict: :func:`placeproof.judge`."""
-    target, imported = asked(subject)
+    judged = judgement_of(*asked(subject), None, without=without)
+    assert isinstance(judged, Judgement)
+    return judged
+
+
+def judgement_of(
+    target: Strategy | Program, imported: Sequence[Imported], of: Model | None, *, without: Iterable[str] = ()
+) -> Judgement | ModelJudgement:
+    """The verdict on what was read, and on the step of a model under it, if there is one. Raises InputError."""
     dropped = frozenset(without).union(*(one.without for one in imported))
+    if of is not None:
+        if not isinstance(target, Strategy):
+            subjects.refuse_program(target.name)
+        return answer(ModelJudgement, judge_linked(link(of, target), of, without=dropped), settings=_another_step(imported))
     judged = judge(lower(target) if isinstance(target, Strategy) else target, without=dropped)
     if isinstance(target, Strategy):
         judged = beside_order(judged, target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
     from placeproof.answers.subject import Subject
     from placeproof.core.strategy import Strategy
+    from placeproof.cost.compare import Comparison
     from placeproof.cost.derive import Derivation
+    from placeproof.cost.model.comparison import ModelComparison
+    from placeproof.cost.values import Numbers
     from placeproof.profiles.profile import Implementation
     from placeproof.report.document import Document
 
@@ -69,13 +72,31 @@ def _strategies(o: Options, problems: Problems) -> Document:
     subjects: list[Subject] = []
     with problems.collecting():
         subjects = o.given.read(o.strategies)
-    document = _formulas(o, subjects, problems) if o.about.model is None else _of_model(o, subjects, problems)
+    document = _formulas(o, subjects, problems) if o.about.model is None else _models(o, subjects, problems)
     return joined({"": document}, read_as(subjects), "imported")
 
 
 def _formulas(o: Options, subjects: Sequence[Subject], problems: Problems) -> Document:
-    from placeproof.cost.compare import Comparison, known
     from placeproof.report.compare import document
+
+    return document(*of_formulas(o, subjects, problems))
+
+
+class Compared(Protocol):
+    """What a command that compares is asked with."""
+
+    @property
+    def given(self) -> Given:
+        """What is set."""
+
+    @property
+    def about(self) -> OfStep:
+        """What is said of a model."""
+
+
+def of_formulas(o: Compared, subjects: Sequence[Subject], problems: Problems) -> tuple[Comparison, Numbers]:
+    """The closed forms of strategies, and what is set. Raises InputError."""
+    from placeproof.cost.compare import Comparison, known
     from placeproof.semantics.scheduled import require_order
 
     members, settings = problems.attempt(lambda: derive_all(subjects)), o.given.settings(subjects).on(o.given.world)
@@ -84,7 +105,7 @@ def _formulas(o: Options, subjects: Sequence[Subject], problems: Problems) -> Do
     numbers = settings.numbers(symbols={name for d in members() for name in d.symbols})
     for strategy in (d.strategy for d in members() if d.strategy is not None):
         require_order(strategy, numbers.values)
-    return document(Comparison(tuple(members()), known(numbers)), numbers)
+    return Comparison(tuple(members()), known(numbers)), numbers
 
 
 def derive_all(subjects: Sequence[Subject]) -> list[Derivation]:
@@ -100,13 +121,18 @@ def derive_all(subjects: Sequence[Subject]) -> list[Derivation]:
     return [member() for member in members]
 
 
-def _of_model(o: Options, subjects: Sequence[Subject], problems: Problems) -> Document:
+def _models(o: Options, subjects: Sequence[Subject], problems: Problems) -> Document:
+    from placeproof.report.models.compare import document
+
+    return document(*of_model(o, subjects, problems))
+
+
+def of_model(o: Compared, subjects: Sequence[Subject], problems: Problems) -> tuple[ModelComparison, Numbers]:
     """What a model costs under each strategy. Raises InputError with every problem, each with the strategy that it is of."""
     from placeproof.answers import subject as read
     from placeproof.answers.models import derived, timed
     from placeproof.answers.numbers import check_degrees
     from placeproof.cost.model.comparison import Member, ModelComparison
-    from placeproof.report.models.compare import document
 
     numbers = problems.attempt(o.given.settings(subjects).numbers)
     run, clock = o.about.run(problems), o.about.clock(o.given.set_ or [], problems)
@@ -127,7 +153,7 @@ def _of_model(o: Options, subjects: Sequence[Subject], problems: Problems) -> Do
         except InputError as error:
             problems.found += [_of(strategy, problem) for problem in error.diagnostics]
     problems.raise_if_any()
-    return document(ModelComparison(members=members), replace(numbers(), assumed=tuple(assumed)))
+    return ModelComparison(members=members), replace(numbers(), assumed=tuple(assumed))
 
 
 def _of(strategy: Strategy, problem: Diagnostic) -> Diagnostic:

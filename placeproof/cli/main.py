@@ -12,6 +12,7 @@ from placeproof.cli import (
     check,
     compare,
     derive,
+    diff,
     experiment,
     explain,
     explore,
@@ -42,6 +43,7 @@ app.command("derive", cls=Command, short_help="Memory and traffic of a strategy,
     derive.command
 )
 app.command("compare", cls=Command, short_help="Strategies side by side, the best first.", no_args_is_help=True)(compare.command)
+app.command("diff", cls=Command, short_help="What changed from one to another.", no_args_is_help=True)(diff.command)
 app.command("fit", cls=Command, short_help="What fits, and what to change first.", no_args_is_help=True)(fit.command)
 app.command("explore", cls=Command, short_help="The page of any strategy, in a browser of this machine.")(explore.command)
 app.command("plan", cls=Command, short_help="The best placements of a model on a cluster.", no_args_is_help=True)(plan.command)

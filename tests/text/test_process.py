@@ -28,6 +28,7 @@ ASKED: dict[str, tuple[list[str], set[int]]] = {
     "explore": (["nothing"], {2}),
     "plan": (["--model", "nothing"], {2}),
     "fit": (["ddp"], {2}),
+    "diff": (["ddp", "zero1"], {0}),
     "accuracy": (["nothing"], {2}),
     "calibrate": (["nothing", "--from", "nothing.csv"], {2}),
     "measure": (["nothing"], {2}),
