@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from placeproof.report import hypertext, renderers, text
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from placeproof.core.strategy import Strategy
     from placeproof.importers import Imported
     from placeproof.programs import Program
@@ -37,6 +39,18 @@ class Answer:
         """What ``--json`` prints."""
         data: dict[str, Any] = renderers.as_data(self.document.data())
         return data
+
+    def frame(self, title: str | None = None) -> pd.DataFrame:
+        """A table as a frame of pandas: the first one, or that of a title of :meth:`frames`. Raises KeyError, and ImportError without
+        pandas."""
+        every = self.frames()
+        return every[next(iter(every)) if title is None else title]
+
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """All tables as frames, by their titles; numbers are bytes, seconds and shares. Raises ImportError without pandas."""
+        from placeproof.report.frames import frames
+
+        return frames(self.document)
 
     def __str__(self) -> str:
         return text.text(self.document, "usual").rstrip("\n")

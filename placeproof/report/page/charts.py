@@ -89,9 +89,13 @@ Chart: TypeAlias = Bars | Listing | Grid
 _Programs: TypeAlias = Mapping[str, Mapping[int, str]]
 
 
+#: The time of a step by itself has no schema: it is a part of one.
+_STEP = "time"
+
+
 def charts(data: Any, lines: Mapping[str, Mapping[int, str]]) -> list[Chart]:
     """What is shown of a result, by its schema; nothing of what has none. ``lines``: of its programs, by their subjects."""
-    found = _OF.get(data.get("schema", "")) if isinstance(data, Mapping) else None
+    found = _OF.get(data.get("schema", _STEP if "terms" in data else "")) if isinstance(data, Mapping) else None
     return [] if found is None else list(found(data, lines))
 
 
@@ -101,10 +105,10 @@ def pointer(*path: str | int) -> str:
 
 
 class _Reader:
-    """Fetches amounts of data."""
+    """Fetches amounts of data, or of what stands ``below`` a place in it."""
 
-    def __init__(self, data: Mapping[str, Any]) -> None:
-        self.data = data
+    def __init__(self, data: Mapping[str, Any], below: tuple[str, ...] = ()) -> None:
+        self.data, self.below = data, below
 
     def __call__(self, *path: str | int, written: Written = "giga") -> Amount | None:
         """The number at a place; None where there is no such place, or nothing is known of it."""
@@ -113,7 +117,7 @@ class _Reader:
             if isinstance(value, Mapping) and step not in value:
                 return None
             value = value[step]
-        return None if value is None else Amount(pointer(*path), value, written)
+        return None if value is None else Amount(pointer(*self.below, *path), value, written)
 
 
 def _cells(amounts: Iterable[Amount | None]) -> tuple[Cell, ...]:
@@ -160,8 +164,7 @@ def _of_model(data: Mapping[str, Any], lines: _Programs) -> Iterator[Chart]:
     yield from _memory_by_stage(data, at)
     yield from _sent_by_stage(data, at)
     if "time" in data:
-        yield from _links(data, at)
-        yield from _seconds(data, at)
+        yield from _of_time(data["time"], _Reader(data["time"], ("time",)))
 
 
 def _memory_by_stage(data: Mapping[str, Any], at: _Reader) -> Iterator[Chart]:
@@ -204,13 +207,22 @@ def _sent_by_stage(data: Mapping[str, Any], at: _Reader) -> Iterator[Chart]:
         yield Bars(title="what a device sends in a step, by axes, GB", head=("", *heads), rows=tuple(rows), series=heads)
 
 
+def _of_time(data: Mapping[str, Any], at: _Reader) -> Iterator[Chart]:
+    yield from _links(data, at)
+    yield from _seconds(data, at)
+
+
+def _of_step(data: Mapping[str, Any], lines: _Programs) -> Iterator[Chart]:
+    yield from _of_time(data, _Reader(data))
+
+
 def _links(data: Mapping[str, Any], at: _Reader) -> Iterator[Chart]:
-    stages = data["time"]["stages"]
+    stages = data["stages"]
     levels = list(dict.fromkeys(level for stage in stages for over in stage["links"].values() for level in over))
     rows = []
     for i, stage in enumerate(stages):
         for axes, over in stage["links"].items():
-            sent = tuple(at("time", "stages", i, "links", axes, level) for level in levels)
+            sent = tuple(at("stages", i, "links", axes, level) for level in levels)
             if any(over.values()):
                 rows.append(Row(label=f"{stage['name']}, {axes}", cells=_cells(sent), bar=sent))
     if rows:
@@ -219,19 +231,19 @@ def _links(data: Mapping[str, Any], at: _Reader) -> Iterator[Chart]:
 
 
 def _seconds(data: Mapping[str, Any], at: _Reader) -> Iterator[Chart]:
-    terms = data["time"]["terms"]
-    amounts = tuple(at("time", "terms", name, written="seconds") for name in terms)
-    step = at("time", "seconds", "step", written="seconds")
+    terms = data["terms"]
+    amounts = tuple(at("terms", name, written="seconds") for name in terms)
+    step = at("seconds", "step", written="seconds")
     row = Row(label="a step", cells=_cells([*amounts, step]), bar=amounts)
     yield Bars(title="what a step takes", head=("", *terms, "in all"), rows=(row,), series=tuple(terms))
-    stages = data["time"]["stages"]
+    stages = data["stages"]
     rows = [
         Row(
             label=stage["name"],
             cells=_cells(
                 [
-                    *(at("time", "stages", i, key, written="seconds") for key in ("T_F", "T_B", "T_W", "send", "once")),
-                    idle := at("time", "stages", i, "idle", written="percent"),
+                    *(at("stages", i, key, written="seconds") for key in ("T_F", "T_B", "T_W", "send", "once")),
+                    idle := at("stages", i, "idle", written="percent"),
                 ]
             ),
             bar=(idle,),
@@ -398,6 +410,7 @@ def _of_check(data: Mapping[str, Any], lines: _Programs) -> Iterator[Chart]:
 _OF: Mapping[str, Callable[[Mapping[str, Any], _Programs], Iterator[Chart]]] = {
     "placeproof.derive/1": _of_strategy,
     "placeproof.derive-model/1": _of_model,
+    _STEP: _of_step,
     "placeproof.compare/1": _of_comparison,
     "placeproof.compare-models/1": _of_models,
     "placeproof.plan/1": _of_plan,
