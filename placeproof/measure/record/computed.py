@@ -54,6 +54,7 @@ class Computed:
         self.recording, self.origins = recording, Origins()
         self.sizes: set[int] = set()
         self.buffers: set[int] = set()
+        self.results: dict[int, tuple[StorageWeakRef, int]] = {}
         self._digests: dict[tuple[Any, ...], tuple[StorageWeakRef, str]] = {}
 
     def runs(self, model: nn.Module) -> None:
@@ -65,6 +66,21 @@ class Computed:
         for value in values:
             self.sizes |= {prod(value.shape[:n]) for n in range(1, value.dim() + 1)}
 
+    @property
+    def passes(self) -> int:
+        """How many backward passes there were, in all steps."""
+        return self.recording.passed + len(self.recording.turns)
+
+    def made(self, values: Iterable[Tensor], passes: int | None = None) -> None:
+        """A module has made these, after so many backward passes: as many as there were."""
+        after = self.passes if passes is None else passes
+        self.results |= {_storage(v): (StorageWeakRef(v.untyped_storage()), after) for v in values if v.layout == torch.strided}
+
+    def made_after(self, tensor: Tensor) -> int | None:
+        """After how many backward passes a module has made that of which a tensor is made; None for one that is made of no such."""
+        known = self.results.get(_storage(tensor))
+        return None if known is None or known[0].expired() else known[1]
+
     def operation(
         self, func: Any, read: Sequence[Tensor], written: Sequence[Tensor], beside: Sequence[Tensor], arguments: Any, where: Where | None
     ) -> None:
@@ -75,6 +91,8 @@ class Computed:
             self.recording.numbers.setdefault(where, set()).update(values)
             self.recording.beside.setdefault(where, set()).update(self._beside(beside))
         self.origins.made(read, written)
+        if after := [n for n in map(self.made_after, read) if n is not None]:
+            self.made(written, min(after))
 
     def _beside(self, read: Sequence[Tensor]) -> Iterable[tuple[str, str]]:
         """Tensors that are neither a result of differentiation nor of samples."""

@@ -27,6 +27,7 @@ from placeproof.measure.record.nodes import COLLECTIVES, NOTHING, ZERO, Node
 from placeproof.measure.record.recording import Piece, Recording, Seen, State, Where
 from placeproof.measure.record.runs import Runs, combined, mapped
 from placeproof.measure.record.shadow import Shadows, local
+from placeproof.measure.record.steps import Given, Optimizers
 from placeproof.measure.record.stretches import Stretches, is_result
 from placeproof.measure.record.trail import Trail
 from placeproof.measure.recorder import NAMESPACES
@@ -67,6 +68,7 @@ class Follower:
         self.begun, self._next_given, self._next_rows = False, list[str](), dict[int, int]()
         self.inside, self._next_by_row = 0, list[tuple[str, ...]]()
         self.computed, self.memory = Computed(recording), Memory()
+        self.optimizers, self.before_step = Optimizers(), Given(recording)
 
     @property
     def seen(self) -> bool:
@@ -147,9 +149,14 @@ class Follower:
         with _disable_current_modes():
             own = [digest(local(v)) for v in values if isinstance(v, Tensor) and not v.requires_grad and v.numel()]
             self.computed.given(local(v) for v in values if isinstance(v, Tensor))
+            first = next((v for v in values if isinstance(v, Tensor)), None)
+            generated = first is not None and not first.requires_grad and self.computed.made_after(local(first)) is not None
+            results = [self.computed.made_after(local(v)) for v in values if isinstance(v, Tensor) and v.requires_grad]
+            self.before_step.more |= any(n is not None and n < self.computed.passes for n in results)
         sizes = [v.shape[0] for v in values if isinstance(v, Tensor) and v.dim() and not v.requires_grad]
         rows, turn = (self._next_rows, 0) if self.phase in ("update", "after") else (self.recording.rows, len(self.recording.turns))
-        rows.setdefault(turn, *(sizes[:1] or [0]))
+        rows[turn] = rows.get(turn) or (sizes[0] if sizes else 0)
+        self.recording.generated |= {turn if rows is self.recording.rows else -1} if generated else set()
         self._row_by_row([v for v in values if isinstance(v, Tensor) and v.dim() and v.shape[0] == rows[turn] and not v.requires_grad])
         if self.phase in ("update", "after"):
             self._next_given += own  # another step begins, if a parameter is read
@@ -219,6 +226,13 @@ class Follower:
             return NOTHING
         made = self.nodes.add(Node(kind="pass", index=min(states), turn=turn))
         return self.nodes.add(Node(kind="partial", of=(made,), axes=partial)) if partial else made
+
+    def begin_pass(self) -> None:
+        """A backward pass begins: after an update, of another step."""
+        if self.phase in ("update", "after") and not self.optimizing:
+            self._next_step()
+        if not self.frozen:
+            self.before_step.passes()
 
     # The update.
 
@@ -299,6 +313,9 @@ class Follower:
             raise OverError
         with _disable_current_modes():
             self.shadows.forget()
+        self.optimizers.again()
+        self.before_step.keep()
+        self.recording.passed += len(self.recording.turns)
         self.nodes.clipped.clear()
         self.arithmetic.left = False
         self.recording.events = [e for e in self.recording.events if e.phase == "setup"]
@@ -306,6 +323,7 @@ class Follower:
         self.stretches.again()
         self.recording.inputs, self._next_given = {0: tuple(self._next_given)}, []
         self.recording.rows, self._next_rows = self._next_rows, {}
+        self.recording.generated = {0} if -1 in self.recording.generated else set()
         self.recording.by_row, self._next_by_row = {0: self._next_by_row}, []
         self.recording.updates, self.recording.settings, self.phase = {}, set(), "forward"
         self.recording.graphs, self.recording.numbers, self.recording.beside = [], {}, {}
@@ -318,7 +336,9 @@ class Follower:
             return
         self.frozen = True
         self.recording.buffers_left = of_buffers(self.model, read=False)
+        self.recording.step = self.done if self.done >= self.step else self.done + 1
         with _disable_current_modes():
+            self.recording.idle = self.optimizers.idle(self.recording.updates, lambda p: self.nodes.of_all(self.shadows.terms(local(p))))
             self._keep()
 
     def _keep(self) -> None:
@@ -448,12 +468,16 @@ class Follower:
         terms = self.shadows.terms(tensor)
         return bool(terms) and all(self.nodes.is_parameter(n) for n in terms)
 
+    def _of_others(self, source: Tensor, into: Tensor) -> bool:
+        """Whether what is copied into a parameter is none, or another one: one whose values are loaded stays what it is."""
+        return not self.nodes.of_all(self.shadows.terms(source)) & self.nodes.of_all(self.shadows.terms(into))
+
     def _any(self, values: tuple[Any, ...]) -> bool:
         return any(self.shadows.known(t) for t in _flat(values))
 
     def _move(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
         into = args[0] if func._schema.name.endswith("::copy_") else None
-        if into is not None and self.phase == "setup" and self._parameters_only(into) and not self.shadows.terms(args[1]):
+        if into is not None and self.phase == "setup" and self._parameters_only(into) and self._of_others(args[1], into):
             self._rehash(into)
             return
         if into is not None and self.awaited and _place(into) in self.awaited and not self.shadows.terms(args[1]):

@@ -60,7 +60,8 @@ class StepPlan:
     """The step. ``splits``: what each axis splits. ``experts``: the axis along which those of the first part lie. ``unequal``: ranks begin
     with different parameters, ``sent``: and get those of a rank before the step, at this line. ``uneven``: they have different numbers of
     samples; ``same``: axes on which all have the same samples. ``total``: elements and samples of all ranks together. ``constant``:
-    by which the loss is a multiple of a mean. ``stages``: the axis of the stages of a pipeline."""
+    by which the loss is a multiple of a mean. ``stages``: the axis of the stages of a pipeline. ``one``: all backward passes are of one
+    loss."""
 
     grid: Grid
     splits: dict[str, str]
@@ -78,6 +79,7 @@ class StepPlan:
     total: tuple[int, int] = (0, 0)
     constant: Fraction = Fraction(1)
     stages: str = ""
+    one: bool = False
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -174,10 +176,6 @@ def _complete(plan: StepPlan, recording: Recording) -> None:
     if wrong:
         text = f"the update reads the gradients of {wrong[0].chain.turns} of {plan.turns} backward passes"
         refuse_lines(recording.script, recording.source, [(text, recording.turns[-1].line)])
-    if any(t.scale != plan.turn.scale for t in recording.turns):
-        refuse_lines(
-            recording.script, recording.source, [("the losses of the micro-batches are scaled differently", recording.turns[-1].line)]
-        )
 
 
 def _split(recordings: Mapping[int, Recording], grid: Grid) -> dict[int, Axes]:
@@ -224,7 +222,7 @@ def _parts(recordings: Mapping[int, Recording], grid: Grid, split: Mapping[int, 
         if not all(first.nodes.is_parameter(n) for n in first.final.get(index, ())):
             unread.append((f"what happens to `{first.states[index].name}` after the update cannot be said", 0))
             continue
-        chain, final = chains.pop(), _final(first, index, grid)
+        chain, final = _in_all(first, index, chains.pop()), _final(first, index, grid)
         key = (chain.inner, chain.outer, chain.turns, chain.rolling, chain.clip is None, split.get(index, ()), final.kind, final.axes)
         if key in parts:
             part = parts[key]
@@ -238,6 +236,12 @@ def _parts(recordings: Mapping[int, Recording], grid: Grid, split: Mapping[int, 
     _norms_of_parts(first, list(parts.values()))
     _all_updated(recordings, grid)
     return sorted(parts.values(), key=lambda p: (-len(p.split), -len(p.states), min(p.states)))
+
+
+def _in_all(recording: Recording, index: int, chain: Chain) -> Chain:
+    """What happens to the gradients of a parameter in all passes: those that do not use it make none, which is zero."""
+    made = {e.turn for e in recording.events if e.kind == "pass" and index in e.states}
+    return replace(chain, turns=len(recording.turns)) if chain.turns == len(made) else chain
 
 
 def _one_norm(first: Recording, grid: Grid, parts: Sequence[ParameterSet]) -> None:
@@ -475,7 +479,7 @@ def _beginning(plan: StepPlan, recordings: Mapping[int, Recording], split: Mappi
         i for i in trained if len({r.states[i].digest for r in recordings.values()}) > 1 and not (i in split and not first.states[i].synced)
     ]
     plan.unequal = bool(differ)
-    sent = [i for i in differ if first.states[i].synced]
+    sent = [i for i in differ if all(r.states[i].synced for r in recordings.values())]
     if sent and len(sent) == len(differ):
         event = next(e for e in first.events if e.kind in ("broadcast", "scatter") and e.phase == "setup" and e.states & set(sent))
         axes = plan.grid.axes(event.group)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from placeproof.measure.record.chain import BY_HAND, refuse_lines
 from placeproof.measure.record.constant import Again, Saying, numbers_alike, terms_alike, with_constant, with_multiple
 from placeproof.measure.record.factor import Answer, Asked, Reading, deciding, shown, written
 from placeproof.measure.record.launch import TIMEOUT, EndedError, Launch, beyond_step, derivative_of, faked, forked, functions_of, others_of
+from placeproof.measure.record.losses import as_one
 from placeproof.measure.record.parted import Parted, parted
 from placeproof.measure.record.pipeline import by_stages, joined
 from placeproof.measure.record.plan import StepPlan, unlike_buffers, unlike_ends
@@ -33,6 +33,8 @@ from placeproof.semantics.judge.verdict import judge
 Left = dict[str, frozenset[Reading]]
 #: Up to how many ranks all are run under the fake backend; of more, rank 0 and its neighbour on each axis.
 _ALL_RANKS = 8
+#: In how many steps an optimizer has to update once.
+_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,8 @@ def trace(
     _check(count, splits or {})
     launch = Launch(script=script, world=count, step=step, arguments=tuple(arguments), timeout=timeout)
     try:
-        return _traced(launch, backend, splits or {}, own)
+        traced, first = _traced(launch, backend, splits or {})
+        return _with_others(launch, backend, splits or {}, traced, first) if first.idle else traced
     except EndedError:
         raise
     except InputError as error:
@@ -91,14 +94,18 @@ def _refuting(launch: Launch) -> Parted | None:
         return None
 
 
-def _traced(launch: Launch, backend: str, splits: Mapping[str, str], own: str) -> Traced:
-    """The step, as a program. ``own``: the script's text."""
-    count, arguments = launch.world, launch.arguments
-    recordings, plan = _planned(launch, backend, splits)
+def _traced(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[Traced, Recording]:
+    """One step of a script, and what rank 0 did."""
+    count, again = launch.world, cache(lambda other: _planned(replace(launch, world=other), backend, splits))
+    recordings, plan = again(count)
     first = recordings[0]
-    again = cache(lambda other: _planned(replace(launch, world=other), backend, splits))
     text, asked = _said(first, plan, again)
-    named = re.search(r"\bWORLD\b(?!\s*=)", own) is not None or str(count) in re.findall(r"\d+", " ".join(arguments))
+    if plan.turns > 1 and as_one(plan, recordings) is not None and judge(read(text)).word == "refuted":
+        again = cache(lambda other, planned=again: _as_one(*planned(other)))
+        plan = again(count)[1]
+        text, asked = _said(first, plan, again)
+    said = launch.script.read_text(encoding="utf-8")
+    named = re.search(r"\bWORLD\b(?!\s*=)", said) is not None or str(count) in re.findall(r"\d+", " ".join(launch.arguments))
     saying = Saying(again, _worlds(first, plan), _said, named)
     terms_alike(plan, first, saying)
     numbers_alike(plan, first, saying)
@@ -106,12 +113,65 @@ def _traced(launch: Launch, backend: str, splits: Mapping[str, str], own: str) -
     if any(state.flat for state in first.states):  # real processes ran
         _unless_refuted(text, lambda: _copies(recordings, plan))
     elif plan.layers is not None or count <= _ALL_RANKS:
-        _unless_refuted(text, lambda: _really(launch, splits, asked, plan.constant))
+        _unless_refuted(text, lambda: _really(launch, splits, asked, plan))
     if plan.experts or plan.stages:
         found = forked(launch, functions_of(first) if plan.experts else derivative_of(recordings))
         refuse_lines(first.script, first.source, list(dict.fromkeys(one for wrong in found.values() for one in wrong))[:8])
     _independent(launch, recordings, plan)
-    return Traced(text=text, ranks=tuple(sorted(recordings)), world=count, notes=(*plan.notes, *plan.of))
+    return Traced(text=text, ranks=tuple(sorted(recordings)), world=count, notes=(*plan.notes, *plan.of)), first
+
+
+def _with_others(launch: Launch, backend: str, splits: Mapping[str, str], traced: Traced, first: Recording) -> Traced:
+    """A step of a script whose other optimizers update in other steps: one of these, if it is not proved, or this one. Raises InputError
+    where an optimizer does not update in many steps."""
+    trained, left, number = _names(first, first.updates), _names(first, first.idle), launch.step
+    while left and judge(read(traced.text)).word == "proved":
+        number += 1
+        other = _alone(replace(launch, step=number))
+        if other.step < number:
+            break
+        if number > launch.step + _STEPS:
+            text = f"an optimizer has `{min(left)}`, and does not update it in {_STEPS} steps: whether a later one trains it is not seen"
+            refuse_lines(first.script, first.source, [(text, 0)], help="make optimizers only of what is trained")
+        names = _names(other, other.updates)
+        if names & left:
+            note = f"This is step {number}, which trains other parameters than step {launch.step}: that one is proved by itself."
+            found = _noted(_traced(replace(launch, step=number), backend, splits)[0], note)
+            if judge(read(found.text)).word != "proved":
+                return found
+            note = f"Step {number} trains other parameters ({', '.join(sorted(names - trained)[:3])}): it is proved by itself."
+            traced, trained = _noted(traced, note), trained | names
+        left = left - names
+    return traced
+
+
+def _names(recording: Recording, states: Iterable[int]) -> frozenset[str]:
+    return frozenset(recording.states[i].name for i in states)
+
+
+def _alone(launch: Launch) -> Recording:
+    """What rank 0 does in a step: without the others, if it needs nothing of theirs."""
+    try:
+        return faked(launch, 0)
+    except InputError:
+        return forked(launch)[0]
+
+
+def _noted(traced: Traced, note: str) -> Traced:
+    """A program with another comment in its head."""
+    head, _, rest = traced.text.partition("\n")
+    return replace(traced, text=f"{head}\n# {note}\n{rest}", notes=(*traced.notes, note))
+
+
+def _as_one(
+    recordings: dict[int, Recording], plan: StepPlan, text: str = "the step has other backward passes"
+) -> tuple[dict[int, Recording], StepPlan]:
+    """A step of which all backward passes are of one loss. Raises InputError for another one, with this text."""
+    one = plan if plan.one else as_one(plan, recordings)
+    if one is None:
+        refuse_lines(recordings[0].script, recordings[0].source, [(text, recordings[0].turns[-1].line)])
+    assert one is not None
+    return recordings, one
 
 
 def _planned(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[dict[int, Recording], StepPlan]:
@@ -151,6 +211,8 @@ def _plan(recordings: dict[int, Recording], splits: Mapping[str, str]) -> tuple[
         problems.add("PP603", f"the script has no mesh axis `{axis}`", help=f"its axes are {', '.join(shape.sizes)}")
     problems.raise_if_any()
     plan = read_stages(recordings, shape, splits)
+    if any(t.scale != plan.turn.scale for t in recordings[0].turns):
+        plan = _as_one(recordings, plan, "the losses of the micro-batches are scaled differently")[1]
     if shape.made:
         names = list(plan.grid.sizes)
         plan.notes.append(f"The script names no axes: {', '.join(names)} {'is' if len(names) == 1 else 'are'} ours.")
@@ -245,12 +307,14 @@ def _unless_refuted(text: str, check: Callable[[], None]) -> None:
             raise
 
 
-def _really(launch: Launch, splits: Mapping[str, str], asked: Asked, constant: Fraction) -> None:
+def _really(launch: Launch, splits: Mapping[str, str], asked: Asked, plan: StepPlan) -> None:
     """Run a script by real processes: only numbers show that blocks exchange all that they have to, and that copies stay copies. Raises
     InputError where they do not, or where the step is another one."""
-    recordings, plan = _plan(forked(launch), splits)
-    _copies(recordings, plan)
-    if write(with_multiple(plan, constant), recordings[0])[1].answers != asked.answers:
+    recordings, found = _plan(forked(launch), splits)
+    _copies(recordings, found)
+    if plan.one:
+        found = _as_one(recordings, found)[1]
+    if write(with_multiple(found, plan.constant), recordings[0])[1].answers != asked.answers:
         help = "record it with `--backend gloo`"
         refuse("PP603", "real processes scale losses or gradients otherwise than those of the fake backend", help=help)
 

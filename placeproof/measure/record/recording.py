@@ -195,12 +195,13 @@ class Recording:
     backward pass begins and ends; ``sent``: digests of what was sent, and to which rank of the world. ``line``: the ranks of which each
     computes a part of one pass, from the first stage to the last; ``made``: digests of what was made outside of modules. ``buffers``:
     digests of those of the model before the step, but for running statistics, and ``buffers_left`` of all after it.
-    ``graphs``: how often a loss is made by which
-    operations, for each backward pass. ``numbers``: which numbers and words these operations, backward passes and updates by hand are
-    given; ``beside``: the shapes and digests of tensors, but for parameters, gradients, samples, and what is made of these.
-    ``kept``: what it has of parameters, also after the step, where that was asked for.
-    ``past``: parameters and gradients that something else than PyTorch wrote, with lines. ``whole``: a line at which an optimizer makes
-    one number of several elements. ``own``: gradients were multiplied by a number of the script's own.
+    ``graphs``: how often a loss is made by which operations, for each backward pass. ``numbers``: which numbers and words these
+    operations, backward passes and updates by hand are given; ``beside``: the shapes and digests of tensors, but for parameters,
+    gradients, samples, and what is made of these. ``step``: which step of the script this is, after so many backward ``passed`` in
+    others; ``idle``: parameters of optimizers that did not update; ``generated``: the passes for which a module is given what another one
+    has made. ``kept``: what it has of parameters, also after the step, where that was asked for. ``past``: parameters and gradients that
+    something else than PyTorch wrote, with lines. ``whole``: a line at which an optimizer makes one number of several elements. ``own``:
+    gradients were multiplied by a number of the script's own.
     """
 
     rank: int
@@ -230,6 +231,10 @@ class Recording:
     past: list[tuple[str, int]] = field(default_factory=list)
     whole: int = 0
     own: bool = False
+    step: int = 1
+    passed: int = 0
+    idle: frozenset[int] = frozenset()
+    generated: set[int] = field(default_factory=set)
     constants: tuple[int, ...] = ()
     calls: list[Call] = field(default_factory=list)
     stretches: list[Stretch] = field(default_factory=list)

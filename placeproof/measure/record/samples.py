@@ -194,14 +194,15 @@ def _storage(tensor: Tensor) -> int:
 
 
 @contextmanager
-def watched(mode: Replacing, found: Replaced, turns: int, *, piped: bool) -> Iterator[None]:
-    """Modules are told to the mode when they are run; losses are read, and the last one ends the run; in a ``piped`` step, which other
-    ranks have to end, too, the update does."""
+def watched(mode: Replacing, found: Replaced, turns: int, *, passed: int, piped: bool) -> Iterator[None]:
+    """Modules are told to the mode when they are run; losses are read but for those ``passed`` first, and the last one ends the run; in a
+    ``piped`` step, which other ranks have to end, too, the update does. Steps before leave parameters as they are."""
     backward, call = torch.autograd.backward, nn.Module.__call__
 
     def read(tensors: Any, *args: Any, **kwargs: Any) -> None:
         first = tensors if isinstance(tensors, Tensor) else next(iter(tensors))
-        if not mode.off and len(found.losses) < turns and not (piped and gradients_of(args, kwargs)):
+        left[0] -= not mode.off
+        if not mode.off and left[0] < 0 and len(found.losses) < turns and not (piped and gradients_of(args, kwargs)):
             with _disable_current_modes():
                 found.losses.append(read_loss(first, 0))
             if len(found.losses) == turns and not piped:
@@ -213,7 +214,7 @@ def watched(mode: Replacing, found: Replaced, turns: int, *, piped: bool) -> Ite
         finally:
             mode.off = was
 
-    inside = [0]
+    inside, left = [0], [passed]
 
     def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         mode.belongs(module)
@@ -225,10 +226,12 @@ def watched(mode: Replacing, found: Replaced, turns: int, *, piped: bool) -> Ite
         finally:
             inside[0] -= 1
 
-    def updates(*_: Any) -> None:
+    def updates(optimizer: optimizers.Optimizer, *_: Any) -> None:
         found.model, found.single = mode.model, mode.single
         if piped:
             raise Enough
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            parameter.grad = None
 
     with ExitStack() as stack:
         stack.callback(optimizers.register_optimizer_step_pre_hook(updates).remove)

@@ -44,6 +44,7 @@ from placeproof.measure.record.modes import Called, Dispatched
 from placeproof.measure.record.nodes import Nodes
 from placeproof.measure.record.recording import Recording
 from placeproof.measure.record.samples import Enough, Replaced, Replacing, dependent, watched, ways
+from placeproof.measure.record.shadow import local
 from placeproof.measure.record.trail import Trail
 from placeproof.measure.training.session import undisturbed
 
@@ -113,7 +114,7 @@ def as_derivative(launch: Launch, rank: int, recorded: Recording) -> list[tuple[
 def _replaced(launch: Launch, rank: int, recorded: Recording, halves: frozenset[int], known: Replaced, way: tuple[int, int]) -> Replaced:
     found = Replaced()
     mode = Replacing({n for n in recorded.rows.values() if n > 1}, recorded.world * len(recorded.turns), halves, known, way)
-    _again(launch, rank, recorded, watched(mode, found, len(recorded.turns), piped=bool(recorded.line)))
+    _again(launch, rank, recorded, watched(mode, found, len(recorded.turns), passed=recorded.passed, piped=bool(recorded.line)))
     return found
 
 
@@ -237,6 +238,7 @@ def _hooks(follower: Follower) -> Iterator[None]:
 
     def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         scale = getattr(optimizer, "grad_scale", None)  # set by a GradScaler for optimizers that unscale by themselves
+        follower.optimizers.updates(optimizer)
         follower.settings(optimizer.param_groups, optimizer.state)
         follower.before_update([p for group in optimizer.param_groups for p in group["params"]], number(scale))
 
@@ -249,8 +251,15 @@ def _hooks(follower: Follower) -> Iterator[None]:
         optimizers.register_optimizer_step_pre_hook(before),
         optimizers.register_optimizer_step_post_hook(after),
     )
+    added = torch.optim.Optimizer.add_param_group
+
+    def made(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> None:
+        added(optimizer, group)
+        follower.optimizers.made(optimizer)
+
     try:
-        yield
+        with mock.patch.object(torch.optim.Optimizer, "add_param_group", made):
+            yield
     finally:
         for handle in handles:
             handle.remove()
@@ -276,6 +285,7 @@ def _given(follower: Follower) -> Iterator[None]:
             follower.inside -= 1
         if made is not None:
             follower.stretches.result(made, tree_leaves(out))
+            follower.computed.made(local(t) for t in tree_leaves(out) if isinstance(t, Tensor))
         return out
 
     with mock.patch.object(nn.Module, "__call__", called):
@@ -311,6 +321,7 @@ def _backward(follower: Follower) -> Iterator[None]:
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
         outer = not follower.frozen and follower.phase != "backward"
         if outer:
+            follower.begin_pass()
             roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
             text = follower.stretches.begin(roots, gradients_of(args, kwargs))
             follower.recording.turns.append(unread(text, follower.line()) if text else read_loss(roots[0], follower.line()))

@@ -1,0 +1,70 @@
+"""What a step trains of what a script's optimizers have, and what it reads of samples that were given in the step before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from weakref import WeakSet
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from placeproof.measure.record.recording import Recording
+
+
+class Optimizers:
+    """Those that a script has made. What one has that does not update in a step, another step may train."""
+
+    def __init__(self) -> None:
+        self._made: WeakSet[Optimizer] = WeakSet()
+        self._update: WeakSet[Optimizer] = WeakSet()
+
+    def made(self, optimizer: Optimizer) -> None:
+        """An optimizer is given parameters."""
+        self._made.add(optimizer)
+
+    def updates(self, optimizer: Optimizer) -> None:
+        """An optimizer begins an update."""
+        self._update.add(optimizer)
+
+    def again(self) -> None:
+        """Another step begins."""
+        self._update.clear()
+
+    def idle(self, updated: Iterable[int], states: Callable[[Tensor], frozenset[int]]) -> frozenset[int]:
+        """The parameters of optimizers that have not updated any of theirs, where nothing else did. ``states``: of a tensor."""
+        left, known = frozenset[int](), frozenset(updated)
+        for optimizer in self._made - self._update:
+            own = frozenset[int]().union(*(states(p) for group in optimizer.param_groups for p in group["params"]))
+            left |= own if not own & known else frozenset()
+        return left
+
+
+class Given:
+    """Samples of the passes before: what was computed of them may be differentiated in another one. ``more``: a module is given such."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.more = False
+        self._inputs, self._rows, self._by_row = tuple[str, ...](), 0, list[tuple[str, ...]]()
+
+    def keep(self) -> None:
+        """A step is over."""
+        own = self.recording
+        self._inputs = tuple(one for given in own.inputs.values() for one in given)
+        self._rows = next(iter(own.rows.values()), 0)
+        self._by_row = [row for rows in own.by_row.values() for row in rows]
+
+    def passes(self) -> None:
+        """A backward pass begins: also of the samples of the one before, if modules were given what was made of these, or no others."""
+        own, turn = self.recording, len(self.recording.turns)
+        if own.inputs.get(turn) and not self.more:
+            return
+        self.more = False
+        last = turn - 1
+        inputs, rows, by_row = (
+            (own.inputs.get(last, ()), own.rows.get(last, 0), own.by_row.get(last, []))
+            if turn
+            else (self._inputs, self._rows, self._by_row)
+        )
+        own.inputs[turn], own.rows[turn] = (*inputs, *own.inputs.get(turn, ())), own.rows.get(turn) or rows
+        own.by_row[turn] = [*by_row, *own.by_row.get(turn, [])]
