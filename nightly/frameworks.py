@@ -120,7 +120,7 @@ _CLIP = 0.125
 
 
 def _megatron(**values: object) -> Edits:
-    how = _set("TP, MICRO, SHARDED, CLIP = 1, 2, False, 0.0", **{k: v for k, v in values.items() if k not in ("PER_TOKEN", "UNEQUAL")})
+    how = _set("TP, MICRO, SHARDED, CLIP = 1, 3, False, 0.0", **{k: v for k, v in values.items() if k not in ("PER_TOKEN", "UNEQUAL")})
     what = _set("PER_TOKEN, UNEQUAL = False, False", **{k: v for k, v in values.items() if k in ("PER_TOKEN", "UNEQUAL")})
     return (*how, *what)
 
@@ -145,12 +145,12 @@ CASES = [
     *_with("sft", "TRL SFT, LoRA", _sft(LORA=True), mean_of_means=_MEAN_OF_MEANS),
     *_with("zero", "DeepSpeed, stage 0", _zero(0), same_samples=_SAME_DATA, summed=_SUMMED),
     *_with("zero", "DeepSpeed, stage 1", _zero(1), same_samples=_SAME_DATA, summed=_SUMMED),
-    *_with("zero", "DeepSpeed, stage 1, accumulated, clipped", _zero(1, MICRO=2, CLIP=_CLIP), norm_of_a_rank=_NORM_OF_A_RANK),
+    *_with("zero", "DeepSpeed, stage 1, accumulated, clipped", _zero(1, MICRO=3, CLIP=_CLIP), norm_of_a_rank=_NORM_OF_A_RANK),
     *_with("zero", "DeepSpeed, stage 2", _zero(2), same_samples=_SAME_DATA, summed=_SUMMED),
-    *_with("zero", "DeepSpeed, stage 2, accumulated", _zero(2, MICRO=2), divided_twice=_TWICE),
+    *_with("zero", "DeepSpeed, stage 2, accumulated", _zero(2, MICRO=3), divided_twice=_TWICE),
     *_with("zero", "DeepSpeed, stage 2, clipped", _zero(2, CLIP=_CLIP), norm_of_a_rank=_NORM_OF_A_RANK),
     *_with("zero", "DeepSpeed, stage 3", _zero(3), same_samples=_SAME_DATA, summed=_SUMMED),
-    *_with("zero", "DeepSpeed, stage 3, accumulated", _zero(3, MICRO=2), divided_twice=_TWICE),
+    *_with("zero", "DeepSpeed, stage 3, accumulated", _zero(3, MICRO=3), divided_twice=_TWICE),
     *_with("zero", "DeepSpeed, stage 3, clipped", _zero(3, CLIP=_CLIP), norm_of_a_rank=_NORM_OF_A_RANK),
     *_with("megatron", "Megatron-core", _megatron(), not_reduced=_NOT_FINISHED, divided_twice=_DIVIDED_BY_HAND, same_samples=_SAME_DATA),
     *_with("megatron", "Megatron-core, clipped", _megatron(CLIP=_CLIP), same_samples=_SAME_DATA),
@@ -162,6 +162,9 @@ CASES = [
         _megatron(PER_TOKEN=True, UNEQUAL=True),
         tokens_untold=_TOKENS_UNTOLD,
         mean_of_means=("PER_TOKEN, UNEQUAL = True", "PER_TOKEN, UNEQUAL = False"),
+    ),
+    *_with(
+        "moe", "DeepSpeed, experts", (), same_samples=_SAME_DATA, summed=_SUMMED, clipped=("STAGE, CLIP = 0, 0.0", "STAGE, CLIP = 0, 0.01")
     ),
     *_with("titan", "torchtitan", (), tokens_of_a_rank=_TOKENS_OF_A_RANK, same_samples=_SAME_DATA),
     *_with("titan", "torchtitan, accumulated", (("MICRO = 1", "MICRO = 2"),), tokens_of_a_rank=_TOKENS_OF_A_RANK),

@@ -13,20 +13,23 @@ from torch import nn
 
 WORLD = 2
 RATE = 0.5
-TP, MICRO, SHARDED, CLIP = 1, 2, False, 0.0
+TP, MICRO, SHARDED, CLIP = 1, 3, False, 0.0
 PER_TOKEN, UNEQUAL = False, False
 
 
 def without_gpu():
     """Megatron-core makes numbers and buffers on a GPU, and asks whether parameters lie there. The recorder runs a script several times."""
-    if torch.empty(0).type() != "torch.FloatTensor":
+    if torch.cuda.current_device.__name__ == "on_processor":
         return
     for name in ("tensor", "zeros", "empty"):
         make = getattr(torch, name)
         setattr(torch, name, lambda *values, make=make, **options: make(*values, **{k: v for k, v in options.items() if k != "device"}))
-    torch.cuda.current_device = lambda: torch.device("cpu")
-    kind = torch.Tensor.type
-    torch.Tensor.type = lambda self, *to: kind(self, *to) if to else kind(self).replace("torch.", "torch.cuda.")
+    torch.cuda.current_device = on_processor
+    torch.Tensor.type = lambda self, *to: self.to(*to) if to else "torch.cuda.FloatTensor" if self.dtype == torch.float32 else "another"
+
+
+def on_processor():
+    return torch.device("cpu")
 
 
 class Net(nn.Module):

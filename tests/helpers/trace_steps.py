@@ -109,6 +109,44 @@ STEPS = {
         """,
         "is not made of the parts that ranks have updated, in their order",
     ),
+    "exchanges of each rank with itself": (
+        """
+        net, (x, y), alone = model(), data(), [dist.new_group([rank]) for rank in range(2)]
+        mse(net(x), y).backward()
+        for p in net.parameters():
+            dist.all_reduce(p.grad, group=alone[dist.get_rank()])
+        average(net)
+        torch.optim.SGD(net.parameters(), lr=0.1).step()
+        """,
+        "proved",
+    ),
+    "exchanges of each rank with itself alone": (
+        """
+        net, (x, y), alone = model(), data(), [dist.new_group([rank]) for rank in range(2)]
+        mse(net(x), y).backward()
+        for p in net.parameters():
+            dist.all_reduce(p.grad, group=alone[dist.get_rank()])
+        torch.optim.SGD(net.parameters(), lr=0.1).step()
+        """,
+        "refuted",
+    ),
+    "a wrapper that calls something else its buffers": (
+        """
+        class Wrapper(nn.Module):
+            def __init__(self, module):
+                super().__init__()
+                self.module, self.buffers = module, []
+
+            def forward(self, x):
+                return self.module(x)
+
+        net, (x, y) = Wrapper(model()), data()
+        mse(net(x), y).backward()
+        average(net)
+        torch.optim.SGD(net.parameters(), lr=0.1).step()
+        """,
+        "proved",
+    ),
     "backward that computes in a buffer": (
         """
         class Product(torch.autograd.Function):

@@ -138,10 +138,10 @@ class Arithmetic:
         return isinstance(value, Tensor) and bool(self.shadows.terms(value))
 
     def _by(self, number: int, factor: Fraction | None, name: str) -> int:
-        if factor is None or factor == 0:
-            return self._lost(number, f"`{name}` by a number that is no simple fraction")
-        if self.left and max(abs(factor.numerator), factor.denominator) > _SIMPLE:
+        if self.left and (not factor or max(abs(factor.numerator), factor.denominator) > _SIMPLE):
             return self._lost(number, f"`{name}` by a number that may be made of a norm, which was read before (`.item()`)")
+        if not factor:
+            return self._lost(number, f"`{name}` by a number that is no simple fraction")
         return self._times(number, factor if name == "mul" else 1 / factor)
 
     def _times(self, number: int, factor: Fraction) -> int:

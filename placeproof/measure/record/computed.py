@@ -59,7 +59,7 @@ class Computed:
 
     def runs(self, model: nn.Module) -> None:
         """A model is run for the first time."""
-        self.buffers = {_storage(local(buffer)) for buffer in model.buffers()}
+        self.buffers = {_storage(local(buffer)) for buffer in nn.Module.buffers(model)}  # Megatron has others
 
     def given(self, values: Iterable[Tensor]) -> None:
         """Samples that a model is given."""

@@ -427,7 +427,10 @@ class Follower:
     def _follow(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
         if func.namespace in NAMESPACES:
             done = read_exchange(func, args, kwargs, out)
-            if done is not None:
+            if done is not None and len(done.ranks) == 1 < self.recording.world and 1 not in self.recording.mesh.values():
+                for read, written in zip(done.reads, done.writes, strict=True):  # a rank by itself exchanges nothing
+                    self.shadows.write(written, self.shadows.read(read))
+            elif done is not None:
                 self._exchange(done)
             return
         name = func._schema.name.rpartition("::")[2]
