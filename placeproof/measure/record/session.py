@@ -50,6 +50,8 @@ from placeproof.measure.training.session import undisturbed
 
 #: What every new process begins with (torch==2.13.0: c10::detail, default_rng_seed_val).
 _SEED = 67280421310721
+#: How often at most a step is run again to find which makers of tensors make single samples.
+_AGAIN = 4
 
 
 def alone(launch: Launch, rank: int, trail: Path) -> Recording:
@@ -83,9 +85,12 @@ def with_others(launch: Launch, rank: int, recorded: Recording, way: int) -> lis
     each half and both halves of a micro-batch's samples replaced. Other ranks do the same if they ran when it was recorded. ``way``: the
     number of one of the :func:`~placeproof.measure.record.samples.ways`."""
     chosen = ways(rank, recorded.world)[way]
-    first = _replaced(launch, rank, recorded, frozenset(), Replaced(), chosen)
-    if first.single:
-        first = _replaced(launch, rank, recorded, frozenset(), Replaced(single=first.single), chosen)
+    known, first = Replaced(), _replaced(launch, rank, recorded, frozenset(), Replaced(), chosen)
+    for _ in range(_AGAIN):  # what is made of a single sample may be one, too
+        if first.single == known.single:
+            break
+        known = first
+        first = _replaced(launch, rank, recorded, frozenset(), Replaced(single=known.single), chosen)
     halves = (frozenset((0,)), frozenset((1,)), frozenset((0, 1)))
     runs = [first, *(_replaced(launch, rank, recorded, half, first, chosen) for half in halves)]
     return dependent(runs, recorded)
