@@ -12,12 +12,13 @@ from trl import SFTConfig, SFTTrainer
 
 WORLD = 2
 RATE = 0.1
+LENGTHS = [6, 6, 3, 6, 6, 6, 6, 6]  # all ranks fill sequences up to the same length
 LORA, MICRO = False, 1
 
 
 def samples():
     draw = Random(5)
-    return Dataset.from_dict({"input_ids": [draw.choices(range(3, 32), k=4 + i % 3) for i in range(8)]})
+    return Dataset.from_dict({"input_ids": [draw.choices(range(3, 32), k=LENGTHS[i]) for i in range(8)]})
 
 
 def train():

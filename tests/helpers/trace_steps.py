@@ -109,6 +109,32 @@ STEPS = {
         """,
         "is not made of the parts that ranks have updated, in their order",
     ),
+    "a count of samples before the model is run": (
+        """
+        net, (x, y) = DDP(model()), data()
+        shift = torch.tensor(0.0)
+        for p in net.parameters():
+            (p * 0).sum()
+        shift += (y > 0).sum()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x) + 0 * shift, y).backward()
+        optimizer.step()
+        """,
+        "proved",
+    ),
+    "a number of each rank before the model is run": (
+        """
+        net, (x, y) = DDP(model()), data()
+        shift = torch.tensor(0.0)
+        for p in net.parameters():
+            (p * 0).sum()
+        shift += torch.randn(5).sum()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x) + 0 * shift, y).backward()
+        optimizer.step()
+        """,
+        "than rank 0, which is of no samples",
+    ),
     "exchanges of each rank with itself": (
         """
         net, (x, y), alone = model(), data(), [dist.new_group([rank]) for rank in range(2)]

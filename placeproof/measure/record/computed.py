@@ -55,6 +55,7 @@ class Computed:
         self.sizes: set[int] = set()
         self.buffers: set[int] = set()
         self.results: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._early: list[tuple[Where, tuple[str, str], frozenset[int]]] = []  # before anything was given to the model
         self._digests: dict[tuple[Any, ...], tuple[StorageWeakRef, str]] = {}
 
     def runs(self, model: nn.Module) -> None:
@@ -65,6 +66,10 @@ class Computed:
         """Samples that a model is given."""
         for value in values:
             self.sizes |= {prod(value.shape[:n]) for n in range(1, value.dim() + 1)}
+        if self.sizes:
+            for where, read, origins in self._early:
+                self.recording.beside.setdefault(where, set()).update(() if self._of_samples(origins) else (read,))
+            self._early.clear()
 
     @property
     def passes(self) -> int:
@@ -89,13 +94,13 @@ class Computed:
         if where is not None and where[1] not in _SHOWN and not func.is_view:
             values = tuple(_numbers(arguments, where[1].rstrip("_") in _NUMBERS))
             self.recording.numbers.setdefault(where, set()).update(values)
-            self.recording.beside.setdefault(where, set()).update(self._beside(beside))
+            self.recording.beside.setdefault(where, set()).update(self._beside(where, beside))
         self.origins.made(read, written)
         if after := [n for n in map(self.made_after, read) if n is not None]:
             self.made(written, min(after))
 
-    def _beside(self, read: Sequence[Tensor]) -> Iterable[tuple[str, str]]:
-        """Tensors that are neither a result of differentiation nor of samples."""
+    def _beside(self, where: Where, read: Sequence[Tensor]) -> Iterable[tuple[str, str]]:
+        """Tensors that are neither a result of differentiation nor of samples, whose sizes are not known before the model is run."""
         for tensor in read:
             if (
                 type(tensor) is not Tensor
@@ -104,14 +109,18 @@ class Computed:
                 or not tensor.numel()
                 or tensor.layout != torch.strided
                 or tensor.is_meta
-                or self._of_samples(tensor)
+                or (self.sizes and self._of_samples(self.origins(tensor)))
             ):
                 continue
-            yield str(tuple(tensor.shape)), self._digest(tensor)
+            seen = str(tuple(tensor.shape)), self._digest(tensor)
+            if self.sizes:
+                yield seen
+            else:
+                self._early.append((where, seen, self.origins(tensor)))
 
-    def _of_samples(self, tensor: Tensor) -> bool:
+    def _of_samples(self, origins: frozenset[int]) -> bool:
         rows = max(self.recording.rows.values(), default=0) * self.recording.world
-        return any(n in self.sizes or (rows and n and n % rows == 0) for n in self.origins(tensor))
+        return any(n in self.sizes or (rows and n and n % rows == 0) for n in origins)
 
     def _digest(self, tensor: Tensor) -> str:
         from placeproof.measure.record.digests import digest
