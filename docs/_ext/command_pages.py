@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
+from option_pages import options
 from pipe_tables import block, plain
 
 from placeproof.cli.main import app, run
@@ -27,11 +28,11 @@ def printed(*arguments: str) -> str:
 
 
 def commands() -> str:
-    """The help of the program and of each command."""
+    """The help of the program and of each command, and a table of its options with anchors and examples."""
     parts = [block(printed("--help"))]
     for command in app.registered_commands:
         assert command.name is not None
-        parts += [f"## placeproof {command.name}\n", block(printed(command.name, "--help"))]
+        parts += [f"## placeproof {command.name}\n", block(printed(command.name, "--help")), options(command.name)]
     return "\n".join(parts)
 
 

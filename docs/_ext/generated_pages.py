@@ -13,6 +13,7 @@ import code_tables
 import command_pages
 import launcher_pages
 import model_pages
+import picture_pages
 import profile_pages
 import proof_pages
 import public_files
@@ -42,6 +43,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "strategies": catalogue_pages.strategies,
     "errors": command_pages.errors,
     "commands": command_pages.commands,
+    "picture-memory": picture_pages.memory,
     "assumptions": proof_pages.assumptions,
     "reference-options": proof_pages.reference_options,
     "not-equivalent": proof_pages.refuted,

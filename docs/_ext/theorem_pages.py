@@ -56,8 +56,10 @@ def write_pages(app: Sphinx) -> None:
 def _index(topics: dict[str, str], pages: list[tuple[Theorem, str]]) -> str:
     parts = ["# Theorems\n", "What placeproof checks of itself and of the field, by topic. `placeproof check` checks it all.\n"]
     for topic, title in topics.items():
-        own = [(f"[{t.id}]({page})", _WORDS[t.expect.word], plain(t.says)) for t, page in pages if t.topic == topic]
-        parts += [f"## {title}\n", table(["theorem", "", "says"], own)]
+        own = [
+            (f"[{plain(t.says)}]({page})", _WORDS[t.expect.word], code(t.id.rpartition(".")[2])) for t, page in pages if t.topic == topic
+        ]
+        parts += [f"## {title}\n", table(["says", "", "name"], own)]
     return "\n".join(parts)
 
 
@@ -66,9 +68,11 @@ def _page(theorem: Theorem, body: list[str]) -> str:
 
 
 def _begin(theorem: Theorem, level: str) -> str:
-    """Its name as a heading, and what it says."""
+    """What it says as a heading, its verdict, its name and where it stands."""
     remarks = [f"{plain(theorem.remarks)}\n"] if theorem.remarks else []
-    return "\n".join([f"{level} {theorem.id}\n", f"{plain(theorem.says)}\n", *remarks])
+    place = f"{Path(theorem.path).parent.name}/{Path(theorem.path).name}, line {theorem.line}"
+    badge = f"**{_WORDS[theorem.expect.word]}** · `{theorem.id}` · {code(place)}"
+    return "\n".join([f"{level} {plain(theorem.says).rstrip('.')}\n", f"{badge}\n", *remarks])
 
 
 def _body(found: Described) -> list[str]:
