@@ -26,7 +26,7 @@ from placeproof.cost.values import Numbers
 from placeproof.implementations import find
 from placeproof.models import Model
 from placeproof.planning.fitting import Change, Fits, Fitting, Limit
-from placeproof.planning.limits import boundary
+from placeproof.planning.limits import PATIENCE, Boundary, boundary
 from placeproof.report.document import Document
 from placeproof.report.models import fitting
 from placeproof.report.models.fit import fits_all
@@ -196,10 +196,15 @@ def _devices(question: Question, axis: Axis | None) -> Limit:
     joined = question.clock.cluster.levels[-1].joins or MOST["devices"]
     values = range(1, joined + 1) if question.batch is None else [n for n in _divisors(question.batch) if n <= joined]
 
-    def short(*words: Fits) -> Callable[[int], bool | None]:
-        return lambda value: None if (found := tried(value)) is None else found[0] not in words
+    alone = next((n for n in values[:PATIENCE] if tried(n) is not None), None)
 
-    surely, maybe = boundary(short(True), values), boundary(short(True, None), values)
+    def fewest(*words: Fits) -> Boundary:
+        """The last number that does not fit, and the next. What a single device exchanges with nobody is not there: it is asked first."""
+        if alone is not None and (found := tried(alone)) is not None and found[0] in words:
+            return Boundary(last=None, next=alone)
+        return boundary(lambda n: None if (found := tried(n)) is None else found[0] not in words, values)
+
+    surely, maybe = fewest(True), fewest(True, None)
     return Limit(symbol=degree_symbol(axis.name, only=False), best=surely.next, beside=surely.last, possible=maybe.next)
 
 

@@ -93,6 +93,14 @@ def test_the_fewest_devices_are_those_below_which_nothing_fits(text: str, model:
     assert limit.possible == min((n for n, word in words.items() if word in (True, None)), default=None)
 
 
+def test_one_device_may_fit_where_two_do_not() -> None:
+    """Two devices have a communicator, of which one has none."""
+    model, s = "gpt3-1.3b", placeproof.fit("ddp(1)", "gpt3-1.3b", "dgx-h100").sequence.best
+    assert s is not None
+    assert [fits(f"ddp({n})", model, s=s) for n in (1, 2)] == [True, None]
+    assert placeproof.fit("ddp(2)", model, "dgx-h100", s=s).devices.best == 1
+
+
 @pytest.mark.skipif(not NIGHTLY, reason="takes long")
 def test_open_degrees_are_the_fewest_that_fit() -> None:
     found = placeproof.fit("fsdp * checkpoint", "llama3-8b", "dgx-h100")
