@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from placeproof.core.diagnostics import Problems, refuse
 from placeproof.core.mesh import Axis, degree_symbol
 from placeproof.core.precision import OPEN
-from placeproof.cost.values import Numbers, read_numbers
+from placeproof.cost.values import Numbers, read_numbers, spelled
 
 if TYPE_CHECKING:
     from placeproof.importers import Imported
@@ -25,6 +25,9 @@ class Settings:
     given: Sequence[str] = ()
     precision: str | None = None
     imported: Sequence[Imported] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "given", [spelled(text) for text in self.given])
 
     def check(self) -> None:
         """Raise InputError for what is wrong whatever it is for."""

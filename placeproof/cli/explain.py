@@ -10,6 +10,7 @@ import typer
 
 from placeproof.cli.terminal import Brief, tell
 from placeproof.core.diagnostics import refuse, suggestion
+from placeproof.core.spelling import respelled
 
 
 def _code(name: str) -> list[str] | None:
@@ -231,6 +232,24 @@ def _cluster(name: str) -> list[str] | None:
     return list(described.cluster(find(name))) if name in names() or name.endswith(".toml") else None
 
 
+def _term(name: str) -> list[str] | None:
+    """A word that is no name here, in whatever letters."""
+    from placeproof.report.glossary import explained, terms
+
+    words = {word: term.name for term in terms() for word in (term.name, *term.words)}
+    meant = respelled(name, words, words)
+    return next((explained(term) for term in terms() if meant in (term.name, *term.words)), None)
+
+
+def _in_other_letters(name: str) -> str | None:
+    """The name that is meant; of theorems, which take long to read, none."""
+    from placeproof.cli.listing import KINDS
+    from placeproof.strategies.catalogue import aliases
+
+    known = {row[0] for kind, rows in KINDS.items() if kind not in ("operations", "theorems", "symbols") for row in rows()}
+    return respelled(name, {*known, *aliases()})
+
+
 #: Where a name is looked up; the first that knows it explains it.
 EXPLAINERS: tuple[Callable[[str], list[str] | None], ...] = (
     _code,
@@ -250,8 +269,13 @@ EXPLAINERS: tuple[Callable[[str], list[str] | None], ...] = (
     _model,
     _schedule,
     _cluster,
+    _term,
     _theorem,
 )
+
+
+def _explained(name: str) -> list[str] | None:
+    return next((lines for explain in EXPLAINERS if (lines := explain(name)) is not None), None)
 
 
 def _known(name: str) -> Iterator[str]:
@@ -273,9 +297,10 @@ def command(
     brief: Brief = False,
 ) -> None:
     """A strategy, mode, symbol, collective, operation, assumption, model, schedule, cluster or error code in words."""
-    for explain in EXPLAINERS:
-        lines = explain(name.strip())
-        if lines is not None:
-            tell("\n".join(lines[:1] if brief else lines))
-            return
+    lines = _explained(name.strip())
+    if lines is None and (meant := _in_other_letters(name.strip())) is not None:
+        lines = _explained(meant)
+    if lines is not None:
+        tell("\n".join(lines[:1] if brief else lines))
+        return
     refuse("PP204", f"nothing here is called `{name}`", help=suggestion(name, _known(name)) or "`placeproof list strategies`")

@@ -11,6 +11,7 @@ from placeproof.cli import (
     calibrate,
     check,
     compare,
+    completion,
     derive,
     diff,
     experiment,
@@ -27,8 +28,9 @@ from placeproof.cli import (
     verify,
 )
 from placeproof.cli.process import EXIT_BAD_INPUT, EXIT_BUG, EXIT_INTERRUPTED, prepare
-from placeproof.cli.terminal import Command, aside, say
+from placeproof.cli.terminal import Command, aside, end, say
 from placeproof.core.diagnostics import InputError, refuse
+from placeproof.core.spelling import hearing
 
 app = typer.Typer(
     name="placeproof",
@@ -59,6 +61,7 @@ app.command("trace", cls=Command, short_help="A training script's step, as a pro
 app.command("check", cls=Command, short_help="Check theorems against what is expected.")(check.command)
 app.command("list", cls=Command, short_help="What there is: strategies, models, clusters, ...", no_args_is_help=True)(listing.command)
 app.command("explain", cls=Command, short_help="A name or an error code in words.", no_args_is_help=True)(explain.command)
+app.command("completion", cls=Command, short_help="What a shell completes command lines with.", no_args_is_help=True)(completion.command)
 
 
 def _version(value: bool) -> None:
@@ -94,7 +97,9 @@ def run(arguments: list[str]) -> int:
     try:
         if any("\0" in text for text in arguments):  # no shell passes one, and no system call takes one
             refuse("PP104", "an argument holds a zero byte", help="leave it out")
-        code = app(_with_texts(arguments), prog_name="placeproof", standalone_mode=False)
+        with hearing():
+            code = app(_with_texts(arguments), prog_name="placeproof", standalone_mode=False)
+            end()
         sys.stdout.flush()
     except InputError as error:
         from placeproof.report.diagnostics import render

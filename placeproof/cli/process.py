@@ -19,8 +19,8 @@ EXIT_BAD_INPUT = 2
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 
-#: Seconds in which an interrupted command ends, or is ended.
-SECONDS_TO_LET_GO = 5
+#: Seconds in which an interrupted command ends, or is ended: with what is around it less than one.
+SECONDS_TO_LET_GO = 0.8
 
 
 class OutputError(InputError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -54,16 +55,16 @@ def _on_processes(counterexample: Counterexample, timeout: float | None, json_: 
     from placeproof.measure.replay.launch import replay
 
     replayed = replay(counterexample, waits=timeout)
-    show(_document(counterexample, shown.text(replayed), shown.data(replayed)), json_=json_, brief=brief)
+    show(_document(shown.text(replayed), lambda: shown.data(replayed)), json_=json_, brief=brief)
     return EXIT_CODES[replayed.word]
 
 
-def _document(counterexample: Counterexample, text: str, data: dict[str, Any]) -> Document:
+def _document(text: str, data: Callable[[], dict[str, Any]]) -> Document:
     """The verdict, and the lines below it."""
     from placeproof.report.document import Code, Document, section
 
     title, *lines = text.splitlines()
-    return Document(name=counterexample.subject, sections=lambda: [section(title, Code(lines), detail="answer")], data=lambda: data)
+    return Document(name="replay", sections=lambda: [section(title, Code(lines), detail="answer")], data=data)
 
 
 def _simulated(counterexample: Counterexample, json_: bool, brief: bool) -> int:
@@ -71,6 +72,6 @@ def _simulated(counterexample: Counterexample, json_: bool, brief: bool) -> int:
     from placeproof.measure.replay.simulator import simulated
 
     again = simulated(counterexample)
-    text, data = shown.text_of_simulation(counterexample, again), shown.data_of_simulation(counterexample, again)
-    show(_document(counterexample, text, data), json_=json_, brief=brief)
+    text = shown.text_of_simulation(counterexample, again)
+    show(_document(text, lambda: shown.data_of_simulation(counterexample, again)), json_=json_, brief=brief)
     return 0 if again.agrees(counterexample) else 1

@@ -21,6 +21,7 @@ from typer.core import TyperCommand, TyperOption
 
 from placeproof.core.diagnostics import refuse
 from placeproof.core.files import write_text
+from placeproof.core.spelling import heard
 
 if TYPE_CHECKING:
     from placeproof.report.document import Detail, Document
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 #: By what is not shown: what shows it.
 _MORE = {"formulas": "`--formulas` for closed forms", "full": "`--full` for what stands behind them"}
-_WHEN = ("auto", "always", "never")
+COLORS = ("auto", "always", "never")
 #: Terminals are taken to be at least so wide.
 _LEAST = 40
 
@@ -54,7 +55,7 @@ class Command(TyperCommand):
         super().__init__(*args, **values)
         when = TyperOption(
             param_decls=["--color"],
-            metavar="|".join(_WHEN),
+            metavar="|".join(COLORS),
             default="auto",
             help="Colours: `auto` on a terminal, but where NO_COLOR is set.",
             show_default=False,
@@ -79,8 +80,8 @@ class Command(TyperCommand):
 
 
 def _colored(ctx: Any, param: Any, value: str) -> None:
-    if value not in _WHEN:
-        refuse("PP104", f"`--color {value}`: there is no such choice", help=f"one of {', '.join(_WHEN)}")
+    if value not in COLORS:
+        refuse("PP104", f"`--color {value}`: there is no such choice", help=f"one of {', '.join(COLORS)}")
     _asked.color = value
 
 
@@ -96,7 +97,7 @@ def show(
 ) -> None:
     """Print a result as text, as much of it as is asked for, or as JSON; ``ascii``: with other letters as escapes. ``page``: where it is
     written as a page, too."""
-    from placeproof.report.text import Line, beyond, lines
+    from placeproof.report.text import Line, beyond, folded, lines
 
     if page is not None:
         from placeproof.report.page import page as made
@@ -112,10 +113,27 @@ def show(
     sections = [*document.sections()]  # made once, for what is shown and for what is not
     document = replace(document, sections=lambda: sections)
     shown = [*lines(document, detail, width())]
+    if not brief and (said := _spelled()):
+        end = next((n for n, line in enumerate(shown) if not line.text), len(shown))
+        shown[end:end] = [Line(line, "answer") for text in said for line in folded(text, width())]
     missing = beyond(document, detail) if detail != "answer" else ()
     if more := [shows for name, shows in _MORE.items() if name in missing]:
         shown += [Line(""), Line(f"more: {', '.join(more)}")]
     _print(shown)
+
+
+def _spelled() -> list[str]:
+    """What was read otherwise than it is written and was not told yet, in a sentence."""
+    noted = heard()
+    said = ", ".join(f"`{written}` as `{name}`" for written, name in noted.items())
+    noted.clear()
+    return [f"read {said}"] if said else []
+
+
+def end() -> None:
+    """Say what the answer had no place for."""
+    for text in _spelled():
+        note(text)
 
 
 def tell(text: str) -> None:

@@ -12,6 +12,7 @@ from placeproof.clusters.cluster import FORMATS, Cluster, Device, Host, Level, R
 from placeproof.core import files
 from placeproof.core.bounds import within
 from placeproof.core.diagnostics import unknown_name
+from placeproof.core.spelling import respelled
 from placeproof.core.tables import FileKind, Reader, Table, shown
 
 _KIND = FileKind(noun="a cluster's file", manual="see docs/reference/clusters.md")
@@ -26,6 +27,8 @@ def names() -> tuple[str, ...]:
 @cache
 def cluster(name: str) -> Cluster:
     """The cluster of that name. Raises InputError that lists all of them."""
+    if name not in names() and (meant := respelled(name, names())) is not None:
+        name = meant
     if name not in names():
         listed = f"the clusters are {', '.join(names())}; a file's name ends in .toml"
         raise unknown_name(f"there is no cluster `{name}`", name, names(), listed)

@@ -12,6 +12,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from placeproof.core.spelling import read_as, respelled
+
 if TYPE_CHECKING:
     import sympy
 
@@ -520,3 +522,40 @@ def symbol(name: str) -> sympy.Symbol:
 
     info(name)
     return sympy.Symbol(name)
+
+
+#: Other words for symbols, as programs and papers have them. A word that may be several of them is not here: `batch` is of a step, too.
+WORDS: dict[str, str] = {
+    word: name
+    for name, words in {
+        "P": "params parameters num_parameters",
+        "N": "gpus devices world world_size",
+        "b": "mbs micro_batch micro_batch_size per_device_train_batch_size",
+        "m": "microbatches micro_batches num_microbatches gas gradient_accumulation_steps",
+        "s": "seq seq_len seq_length seqlen sequence sequence_length context context_length",
+        "L": "layers num_layers num_hidden_layers",
+        "h": "hidden hidden_size d_model",
+        "a": "heads num_heads num_attention_heads",
+        "V": "vocab vocab_size vocabulary",
+        "f": "ffn ffn_hidden_size intermediate_size",
+        "E": "experts num_experts",
+    }.items()
+    for word in words.split()
+}
+
+
+def named(written: str) -> str:
+    """The symbol that is meant by a name of several letters; what is no other word for one stays."""
+    if len(written) < 2 or _known(written):
+        return written
+    if capitals := [name for name in SYMBOLS if len(name) > 1 and name.lower() == written.lower()]:
+        return read_as(written, capitals[0]) if len(capitals) == 1 else written
+    return respelled(written, (), WORDS) or written
+
+
+def _known(name: str) -> bool:
+    try:
+        info(name)
+    except KeyError:
+        return False
+    return True

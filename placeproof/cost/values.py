@@ -10,7 +10,8 @@ from fractions import Fraction
 from placeproof.core.bounds import A_COUNT, MOST_COUNT, within
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.precision import DEFAULT_PRECISION, OPEN, PRECISIONS
-from placeproof.core.symbols import SYMBOLS, Domain, SymbolInfo, info
+from placeproof.core.spelling import read_as
+from placeproof.core.symbols import SYMBOLS, Domain, SymbolInfo, info, named
 
 _NUMBER = re.compile(r"[-+]?(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][-+]?\d{1,3})?(?:/\d{1,12})?")
 _SUFFIX = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
@@ -42,12 +43,27 @@ def read_numbers(settings: Iterable[str], precision: str | None, *, degrees: Map
     values = {} if chosen == OPEN else dict(PRECISIONS.get(chosen, PRECISIONS[DEFAULT_PRECISION]).values())
     values |= {row.name: Fraction(row.default) for row in SYMBOLS.values() if row.default is not None}
     given: dict[str, Fraction] = {}
-    for setting in settings:
+    for setting in map(spelled, settings):
         _read_one(setting, given, degrees, problems)
     values |= given
     _consistent(values, given, problems)
     problems.raise_if_any()
     return Numbers(values=values, given=tuple(given), precision=chosen, asked=bool(given) or precision not in (None, OPEN))
+
+
+#: Tokens of a sequence are said in thousands that are powers of two.
+_TOKENS = re.compile(r"([0-9]{1,6})[kK]")
+
+
+def spelled(setting: str) -> str:
+    """``NAME=VALUE`` with the name of the symbol that is meant, and ``s=4k`` with its number of tokens; anything else as it is."""
+    name, equals, text = (part.strip() for part in setting.partition("="))
+    if not equals:
+        return setting
+    symbol = named(name)
+    found = _TOKENS.fullmatch(text) if symbol == "s" else None
+    value = text if found is None else read_as(text, str(int(found[1]) * 1024))
+    return setting if (symbol, value) == (name, text) else f"{symbol}={value}"
 
 
 def _read_one(setting: str, given: dict[str, Fraction], degrees: Mapping[str, int | None] | None, problems: Problems) -> None:
@@ -58,7 +74,8 @@ def _read_one(setting: str, given: dict[str, Fraction], degrees: Mapping[str, in
         return
     row = _row(name)
     if row is None:
-        hint = suggestion(name, set(SYMBOLS) | set(degrees or ())) or "`placeproof list symbols`"
+        hint = _BATCH if name.lower() in ("batch", "batch_size", "bs") else suggestion(name, set(SYMBOLS) | set(degrees or ()))
+        hint = hint or "`placeproof list symbols`"
         problems.add("PP201", f"there is no symbol `{name}`", place=place, help=hint)
         return
     if degrees is not None and _is_degree(name) and name not in degrees:
@@ -80,6 +97,9 @@ def _read_one(setting: str, given: dict[str, Fraction], degrees: Mapping[str, in
         problems.add("PP205", message, place=place, help="say it once")
     else:
         given[name] = value
+
+
+_BATCH = "`b` is what a micro-batch has, in sequences; `--global-batch` says what a step has"
 
 
 def how_to_set(name: str) -> str:

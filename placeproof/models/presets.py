@@ -7,6 +7,7 @@ from pathlib import Path
 
 from placeproof.core import files
 from placeproof.core.diagnostics import Diagnostic, InputError, suggestion
+from placeproof.core.spelling import respelled
 from placeproof.core.tables import Table
 from placeproof.models.family import KIND, Family, families, family, read_family
 from placeproof.models.hub import checkpoint, checkpoints
@@ -44,6 +45,8 @@ def load(name: str | Path, /, **options: str) -> Model:
     if of_hub is not None:
         message = f"`{name}` is a model of type `{of_hub.type}`, and no preset has its sizes"
         raise InputError([Diagnostic(code="PP101", message=message, help=_AWAY)])
+    if "/" not in name and (meant := respelled(name, {*presets(), *families()})) is not None:
+        return load(meant, **options)
     known = (*presets(), *families(), *(of for of, one in checkpoints().items() if one.preset and "/" in name))
     help = (
         suggestion(name, known)

@@ -42,7 +42,7 @@ Cell: TypeAlias = "str | sympy.Expr | Figure"
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Sentences, a line each, on the level of the title."""
+    """Sentences, a line each, on the level of the title. Where one has line ends, it ends there unless it is fitted to a width."""
 
     lines: Sequence[str]
 

@@ -71,7 +71,7 @@ def _section(section: Section, width: int | None) -> Iterator[Line]:
 def _part(part: SectionPart, width: int | None) -> Iterator[Line]:
     match part:
         case Lines(each):
-            yield from (Line(line) for one in each for line in folded(one, width))
+            yield from (Line(line) for one in each for line in folded(one if width is None else one.replace("\n", " "), width))
         case Code(each):
             yield from (Line(line, "code") for one in each for line in _code(one, width))
         case Notes(each, items):
@@ -94,6 +94,8 @@ _TIED = re.compile(
     r"(?<=\b\w) (?== \S)|(?<=\b\w\w) (?== \S)|(?<=\w =) (?=\S{1,12}(?:[\s,;)]|$))|(?<=\d) (?=%|(?:[kMGTP]?i?B|[mu]?s)\b)|(?<=MFU) (?=\d)"
 )
 _TIE = "\x00"
+#: In a narrower column there may be no room for what is tied.
+_ROOM = 36
 
 
 def folded(text: str, width: int | None) -> list[str]:
@@ -111,7 +113,8 @@ def folded(text: str, width: int | None) -> list[str]:
 
 
 def _wrapped(text: str, width: int, begin: str = "", hang: str = "") -> list[str]:
-    found = textwrap.wrap(_TIED.sub(_TIE, text), width, initial_indent=begin, subsequent_indent=hang, break_on_hyphens=False)
+    tied = _TIED.sub(_TIE, text) if width >= _ROOM else text
+    found = textwrap.wrap(tied, width, initial_indent=begin, subsequent_indent=hang, break_on_hyphens=False)
     return [line.replace(_TIE, " ") for line in found]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from placeproof.core.bounds import A_COUNT, is_count
 from placeproof.core.diagnostics import Diagnostic, InputError, Place, Problems, suggestion
 from placeproof.core.modes import MODES, Mode
+from placeproof.core.spelling import respelled
 from placeproof.core.strategy import Strategy, compose
 from placeproof.strategies import catalogue
 from placeproof.strategies.files import read_file
@@ -178,6 +179,8 @@ class _Parser:
                 return read_file(path)
             return None
         template = catalogue.template(token.text)
+        if template is None and (name := respelled(token.text, (*catalogue.names(), *catalogue.aliases()))) is not None:
+            template = catalogue.template(name)
         if template is None:
             known = set(catalogue.names()) | set(catalogue.aliases())
             hint = suggestion(token.text, known) or "`placeproof list strategies` shows all; a file's name ends in .toml"

@@ -150,7 +150,7 @@ def test_a_conflict_names_both_strategies_and_the_rule() -> None:
 
 def test_a_suggestion_is_made() -> None:
     with pytest.raises(InputError) as caught:
-        parse_strategy("zero_3")
+        parse_strategy("zerro3")
     assert "`zero3`" in (caught.value.diagnostics[0].help or "")
 
 

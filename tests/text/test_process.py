@@ -40,6 +40,7 @@ ASKED: dict[str, tuple[list[str], set[int]]] = {
     "check": (["theorems.py"], {0}),
     "list": (["modes"], {0}),
     "explain": (["zero3"], {0}),
+    "completion": (["bash"], {0}),
 }
 THEOREM = '''"""Sizes."""
 from placeproof.theory import Degree, Proved, theorem

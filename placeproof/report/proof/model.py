@@ -21,9 +21,9 @@ from placeproof.semantics.meaning.layout import Layout, in_words
 from placeproof.semantics.meaning.recorded import plain
 
 _SAYS = (
-    "Every block does on all devices what one device does with it, forward and backward, and lies as the next one",
-    "reads it. The step leaves every device with what one device computes from the whole global batch, whatever",
-    "such blocks compute: for all of these degrees, any sizes, and shards of any sizes.",
+    "Every block does on all devices what one device does with it, forward and backward, and lies as the next one\n"
+    "reads it. The step leaves every device with what one device computes from the whole global batch, whatever\n"
+    "such blocks compute: for all of these degrees, any sizes, and shards of any sizes."
 )
 
 
@@ -48,7 +48,7 @@ def _sections(name: str, judged: JudgedModel, opinion: dict[str, Any], asked: bo
         whose = [f"One device runs the blocks of this file: there is no model `{own}` that it could be held against."]
     elif not asked:
         whose = [f"One device runs {own}, which the file says that it is; a model of one's own has a name of its own."]
-    says = Lines([*((*_SAYS, *part.beyond(judged.step.program)) if proved else ()), *whose, *judged.undecided])
+    says = Lines([*((_SAYS, *part.beyond(judged.step.program)) if proved else ()), *whose, *judged.undecided])
     title = f"{name}: {judged.word}" + (f" for {part.for_all(judged.step)}" if proved else "")
     yield section(title, *([says] if says.lines else []), detail="answer", brief=title if proved else f"{title}: {_wrong(judged)}")
     for breach in judged.breaches:

@@ -92,12 +92,12 @@ def _proved(subject: str, judged: Judged) -> Section:
     title = f"{subject}: proved for {for_all(judged)}"
     if judged.program.tensors:
         lines = [
-            "Every device returns what one device computes: for all of these degrees, any sizes of the dimensions (parts may be uneven),",
+            "Every device returns what one device computes: for all of these degrees, any sizes of the dimensions (parts may be uneven),\n"
             "any numbers, and any elementwise functions. Gradients are derivatives.",
         ]
     else:
         lines = [
-            "One step on the mesh leaves every device with what one device computes from the whole global batch: for all of these",
+            "One step on the mesh leaves every device with what one device computes from the whole global batch: for all of these\n"
             "degrees, any model, any samples, and shards of any sizes (who owns an element is an arbitrary function).",
             *beyond(judged.program),
         ]
