@@ -20,7 +20,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
 
 from training_scripts import PRELOADED, RESULTS, Script, scripts, truth, verdict  # noqa: E402
 
-WORDS = ("proved", "refuted", "refused", "unknown", "broken")
+WORDS = ("proved", "proved except", "refuted", "refused", "unknown", "broken")
 RECORDED = 0.85
 
 
@@ -36,7 +36,11 @@ class Row:
     @property
     def fault(self) -> str:
         """What has to be mended, or nothing."""
-        if (self.verdict, self.truth) in {("proved", "wrong"), ("refuted", "right")} or self.verdict == "broken":
+        if (self.verdict, self.truth) in {
+            ("proved", "wrong"),
+            ("proved except", "wrong"),
+            ("refuted", "right"),
+        } or self.verdict == "broken":
             return f"WRONG {self.verdict.upper()}"
         return "" if self.truth == self.script.claim else f"is {self.truth}, and says that it is {self.script.claim}"
 
@@ -50,8 +54,8 @@ def row(script: Script) -> Row:
 def table(rows: list[Row]) -> str:
     """How many there are of each truth and verdict."""
     counts = Counter((r.truth, r.verdict) for r in rows)
-    lines = [" " * 8 + "".join(f"{word:>9}" for word in WORDS)]
-    return "\n".join(lines + [f"{truth:8}" + "".join(f"{counts[truth, word]:9}" for word in WORDS) for truth in ("right", "wrong")])
+    lines = [" " * 8 + "".join(f"{word:>14}" for word in WORDS)]
+    return "\n".join(lines + [f"{truth:8}" + "".join(f"{counts[truth, word]:14}" for word in WORDS) for truth in ("right", "wrong")])
 
 
 def written(rows: list[Row]) -> str:

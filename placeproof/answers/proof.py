@@ -10,7 +10,7 @@ from placeproof.answers import subject as subjects
 from placeproof.answers.answer import Answer, Asked, answer, asked
 from placeproof.core.strategy import Strategy
 from placeproof.report.proof import model, text
-from placeproof.report.proof.excepted import WORD, excepted
+from placeproof.report.proof.excepted import WORD, excepted, left_out
 from placeproof.semantics.judge.model import JudgedModel, judge_linked
 from placeproof.semantics.judge.verdict import Judged, Word, judge
 from placeproof.semantics.linked import link
@@ -29,7 +29,8 @@ Verdict: TypeAlias = Word | Literal["proved except"]
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
 class Judgement(Answer, Judged):
-    """A program's verdict. ``subject``: what it is called; ``settings``: those of a configuration that it is not about. A step that
+    """A program's verdict. ``subject``: what it is called; ``settings``: those of a configuration that it is not about, and
+    what was not compared of a recorded step. A step that
     is proved but for them is `proved except`."""
 
     subject: str
@@ -88,7 +89,7 @@ def judgement_of(
     judged = judge(lower(target) if isinstance(target, Strategy) else target, without=dropped)
     if isinstance(target, Strategy):
         judged = beside_order(judged, target)
-    settings = _another_step(imported)
+    settings = _another_step(imported) + (() if isinstance(target, Strategy) else left_out(target))
     word = WORD if judged.word == "proved" and settings else judged.word
     return answer(Judgement, judged, subject=target.name, settings=settings, word=word)
 

@@ -107,7 +107,7 @@ def command(options: Options) -> int:
     """Prove that a strategy or a step program trains what one device trains, for every degree; or show where it does not.
 
     Ends with 0 if proved, 1 if refuted, 3 if neither could be shown within the budget, 4 if proved except for settings of a configuration
-    that change the step and are not modelled.
+    that change the step and are not modelled, or for what was not compared of a recorded step.
     """
     return options.reports.run("prove", lambda: _answer(options))
 
@@ -197,12 +197,13 @@ def _answered(
 
 
 def _left(subjects: Sequence[Subject], allowed: Sequence[str]) -> list[Reading]:
-    """The settings of configurations that change the step and are not modelled, but for those that are allowed. Raises InputError where
-    something else is allowed."""
-    from placeproof.answers.subject import imported
+    """The settings of configurations that change the step and are not modelled, and what was not compared of recorded steps, but for those
+    that are allowed. Raises InputError where something else is allowed."""
+    from placeproof.answers.subject import StepProgram, imported, program
+    from placeproof.report.proof.excepted import left_out
 
-    read = imported(subjects)
-    settings = [setting for one in read for setting in one.another_step]
+    settings = [setting for one in imported(subjects) for setting in one.another_step]
+    settings += [left for one in subjects if isinstance(one, StepProgram) for left in left_out(program(one))]
     names, problems = [setting.name for setting in settings], Problems()
     for name in allowed:
         if name not in names:

@@ -62,6 +62,7 @@ class Header:
     reference: dict[str, str] = field(default_factory=dict)
     loss: tuple[Term, ...] | None = None
     without: list[str] = field(default_factory=list)
+    not_compared: dict[str, str] = field(default_factory=dict)
     tensors: list[Tensor] = field(default_factory=list)
 
     def program(self, body: tuple[Stmt, ...], source: str, problems: Problems) -> Program:
@@ -84,6 +85,7 @@ class Header:
             reference=tuple(sorted(self.reference.items())),
             loss=self.loss or (),
             without=tuple(dict.fromkeys(self.without)),
+            not_compared=tuple(self.not_compared.items()),
             tensors=tuple(self.tensors),
         )
 
@@ -120,6 +122,7 @@ def read_header(node: ast.Call, header: Header, reader: Reader) -> None:
         "approximate": _approximate,
         "reference": _reference,
         "without": _without,
+        "not_compared": _not_compared,
         "tensor": _tensor,
     }
     readers[node.func.id](node, header, reader)
@@ -334,6 +337,17 @@ def _without(node: ast.Call, header: Header, reader: Reader) -> None:
                 reader.refuse(arg, f"there is no assumption `{text}`", hint)
             case _:
                 reader.refuse(arg, 'expected `without("an assumption")`')
+
+
+def _not_compared(node: ast.Call, header: Header, reader: Reader) -> None:
+    if not _only_keywords(node, reader):
+        return
+    for name, value in _keywords(node, reader):
+        match value:
+            case ast.Constant(value=str(text)):
+                _once(header.not_compared, name, text, value, reader)
+            case _:
+                reader.refuse(value, 'expected `not_compared(name="what was not compared")`')
 
 
 def _tensor(node: ast.Call, header: Header, reader: Reader) -> None:

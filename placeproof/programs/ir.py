@@ -238,8 +238,8 @@ class Program:
 
     ``reference`` says what the single device does beyond a plain step (:data:`placeproof.programs.header.REFERENCE`), ``loss`` of what
     its loss is a mean (of all tokens, of which every device has equally many, where it does not say), and ``without`` names assumptions
-    that are not made. A program over ``tensors`` is one block of a model, forward and backward: it has
-    no states.
+    that are not made. ``not_compared``: of a step that was recorded, what nobody has compared, by name. A program over ``tensors`` is one
+    block of a model, forward and backward: it has no states.
     """
 
     name: str
@@ -253,6 +253,7 @@ class Program:
     reference: tuple[tuple[str, str], ...] = ()
     loss: tuple[Term, ...] = ()
     without: tuple[str, ...] = ()
+    not_compared: tuple[tuple[str, str], ...] = ()
     tensors: tuple[Tensor, ...] = ()
 
     def count(self, domain: str) -> int | None:

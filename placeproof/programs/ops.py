@@ -185,5 +185,19 @@ ROUNDS = "rounds"
 LOOPS: dict[str, str] = DOMAINS | {ROUNDS: "the rounds of a ring over an axis, one for each other device, in programs over tensors"}
 
 #: Words of the language that no buffer may be called.
-HEADER = ("program", "mesh", "splits", "inner", "group", "place", "count", "unit", "approximate", "reference", "without", "tensor")
+HEADER = (
+    "program",
+    "mesh",
+    "splits",
+    "inner",
+    "group",
+    "place",
+    "count",
+    "unit",
+    "approximate",
+    "reference",
+    "without",
+    "not_compared",
+    "tensor",
+)
 RESERVED = frozenset(OPS) | frozenset(LOOPS) | frozenset(HEADER) | {"rank", "reversed"}

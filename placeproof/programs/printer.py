@@ -72,6 +72,8 @@ def _header(program: Program) -> Iterator[str]:
         yield f"reference({', '.join(said)})"
     if program.without:
         yield f"without({', '.join(_quote(name) for name in program.without)})"
+    if program.not_compared:
+        yield f"not_compared({', '.join(f'{name}={_quote(text)}' for name, text in program.not_compared)})"
 
 
 def contract(terms: tuple[Term, ...]) -> str:

@@ -40,7 +40,7 @@ OWN = ("z3", "placeproof.semantics.judge.verdict", "placeproof.measure.record.re
 SAME, OTHER = 1e-9, 1e-7
 #: Seconds that one script may take to train, and to be recorded.
 TRAINING, RECORDING = 60, 400
-VERDICTS = {0: "proved", 1: "refuted", 3: "unknown", 4: "unknown"}
+VERDICTS = {0: "proved", 1: "refuted", 3: "unknown", 4: "proved except"}
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _distance(script: Script, rank: int, world: int, directory: Path) -> float:
 
 
 def verdict(script: Script) -> tuple[str, str]:
-    """ "proved", "refuted", "unknown" or "refused", and the line that says why; "broken" where placeproof ends in any other way."""
+    """ "proved", "proved except", "refuted", "unknown" or "refused", and the line that says why; "broken" where it ends otherwise."""
     script.preload()
     (outcome,) = run(1, lambda *rank: _answer(script, rank[2]), timeout=RECORDING, init=False)
     said = [line for line in outcome.output.splitlines() if line.startswith("error")]

@@ -294,7 +294,7 @@ def test_products_are_kept_that_are_what_another_number_of_ranks_says() -> None:
 
 
 @pytest.mark.usefixtures("_torch")
-def test_buffers_in_which_ranks_end_are_told(tmp_path: Path) -> None:
+def test_buffers_in_which_ranks_end_are_no_part_of_what_is_proved(tmp_path: Path) -> None:
     """They change nothing of what is trained here."""
     body = """
     net, (x, y) = DDP(nn.Sequential(model(), Seen())), data()
@@ -302,9 +302,9 @@ def test_buffers_in_which_ranks_end_are_told(tmp_path: Path) -> None:
     mse(net(x), y).backward()
     optimizer.step()
     """
-    note = "# Ranks end with other values of buffers (1.seen): these are no part of what is proved."
+    said = 'not_compared(buffers="ranks end with other values of 1.seen")'
     text = recorded(tmp_path, SEEN.format("self.seen += x.detach().sum()") + body)
-    assert note in text.splitlines()
+    assert said in text.splitlines()
     assert verdict(text) == "proved"
     text = recorded(tmp_path, SEEN.format("self.seen += 1") + body)
     assert "buffers" not in text

@@ -59,6 +59,8 @@ HEADERS = (
     "unit(0)",
     "unit(1, 2)",
     "approximate(quantised)",
+    "not_compared(buffers)",
+    "not_compared(buffers=1)",
     "reference(loss)",
     "reference(los=mean)",
     "reference(qqqqqq=mean)",

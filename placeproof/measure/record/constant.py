@@ -176,7 +176,7 @@ def numbers_alike(plan: StepPlan, first: Recording, saying: Saying) -> None:
     elif other is None and unclear:
         text = f"which may be a constant, or a product of the number of ranks ({tried})"
     elif other is None:
-        plan.notes.append("The script runs with this number of ranks alone: with what it clips gradients is taken for constant.")
+        plan.not_compared["clipping"] = "the script runs with this number of ranks alone: with what it clips is taken for constant"
     said = f"gradients are clipped, or bounded, with {', '.join(map(written, unclear))}, {text}"
     refuse_lines(first.script, first.source, [(said, _line(plan))] if text else [])
 

@@ -61,7 +61,7 @@ class StepPlan:
     with different parameters, ``sent``: and get those of a rank before the step, at this line. ``uneven``: they have different numbers of
     samples; ``same``: axes on which all have the same samples. ``total``: elements and samples of all ranks together. ``constant``:
     by which the loss is a multiple of a mean. ``stages``: the axis of the stages of a pipeline. ``one``: all backward passes are of one
-    loss."""
+    loss. ``not_compared``: by name, what nobody has compared."""
 
     grid: Grid
     splits: dict[str, str]
@@ -81,6 +81,7 @@ class StepPlan:
     stages: str = ""
     one: bool = False
     notes: list[str] = field(default_factory=list)
+    not_compared: dict[str, str] = field(default_factory=dict)
 
     @property
     def of(self) -> tuple[str, ...]:
@@ -511,7 +512,7 @@ def _buffers(plan: StepPlan, recordings: Mapping[int, Recording]) -> None:
     names = list(dict.fromkeys(after))
     if names:
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        plan.notes.append(f"Ranks end with other values of buffers ({shown}): these are no part of what is proved.")
+        plan.not_compared["buffers"] = f"ranks end with other values of {shown}"
 
 
 def _unlike(plan: StepPlan, recordings: Mapping[int, Recording], apart: Sequence[str]) -> Iterator[tuple[str, int]]:

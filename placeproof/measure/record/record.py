@@ -109,6 +109,8 @@ def _traced(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[Tr
     saying = Saying(again, _worlds(first, plan), _said, named)
     terms_alike(plan, first, saying)
     numbers_alike(plan, first, saying)
+    if "clipping" in plan.not_compared:
+        text, asked = _said(first, plan, again)
     plan, (text, asked) = with_constant(plan, first, (text, asked), saying)
     if any(state.flat for state in first.states):  # real processes ran
         _unless_refuted(text, lambda: _copies(recordings, plan))
@@ -118,7 +120,8 @@ def _traced(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[Tr
         found = forked(launch, functions_of(first) if plan.experts else derivative_of(recordings))
         refuse_lines(first.script, first.source, list(dict.fromkeys(one for wrong in found.values() for one in wrong))[:8])
     _independent(launch, recordings, plan)
-    return Traced(text=text, ranks=tuple(sorted(recordings)), world=count, notes=(*plan.notes, *plan.of)), first
+    notes = (*plan.notes, *plan.not_compared.values(), *plan.of)
+    return Traced(text=text, ranks=tuple(sorted(recordings)), world=count, notes=notes), first
 
 
 def _with_others(launch: Launch, backend: str, splits: Mapping[str, str], traced: Traced, first: Recording) -> Traced:
@@ -213,6 +216,8 @@ def _plan(recordings: dict[int, Recording], splits: Mapping[str, str]) -> tuple[
     plan = read_stages(recordings, shape, splits)
     if any(t.scale != plan.turn.scale for t in recordings[0].turns):
         plan = _as_one(recordings, plan, "the losses of the micro-batches are scaled differently")[1]
+    if len(recordings) < recordings[0].world and plan.layers is None:  # where layers are split, real processes run as all of them
+        plan.not_compared["ranks"] = f"of {recordings[0].world} ranks these were run, each alone: {', '.join(map(str, sorted(recordings)))}"
     if shape.made:
         names = list(plan.grid.sizes)
         plan.notes.append(f"The script names no axes: {', '.join(names)} {'is' if len(names) == 1 else 'are'} ours.")
@@ -257,7 +262,7 @@ def _settled(first: Recording, plan: StepPlan, asked: Asked, planned: Again) -> 
         left = _without_stages(plan, left)
     unclear = [w for w, found in left.items() if len(found) > 1 or (asked.answers[w].found and not found)]
     if len(tried) == len(worlds) and all(_of_axes(left[w]) for w in unclear):
-        plan.notes.append("The script runs with this number of ranks alone: factors are the simplest products of its degrees.")
+        plan.not_compared["factors"] = "the script runs with this number of ranks alone: factors are the simplest products of its degrees"
         return left
     texts = [(_unclear(asked.answers[w], left[w], tried), asked.answers[w].line) for w in unclear]
     ways = [left[w] or asked.answers[w].found for w in unclear]

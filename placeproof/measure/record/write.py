@@ -166,6 +166,8 @@ class _Writer:
         without = [n for n, said in (("equal-initial-states", plan.unequal), ("equal-token-counts", plan.uneven or self.summed)) if said]
         if without:
             self.add(f"without({', '.join(f'{chr(34)}{n}{chr(34)}' for n in without)})")
+        if plan.not_compared:
+            self.add(f"not_compared({', '.join(f'{name}={chr(34)}{text}{chr(34)}' for name, text in plan.not_compared.items())})")
         if len(plan.parts) > 1:
             options_ = f", experts={plan.experts[0]}" if plan.experts else ""
             self.add(f"group({plan.parts[0].name}, P - P_norm{options_})")
