@@ -63,7 +63,7 @@ def expanded(path: str | Path) -> Path:
 
 def is_file(path: str | Path) -> bool:
     """Whether there is a file of this name. One that no file can have, too long or a link to itself, is that of none."""
-    return os.path.isfile(path)
+    return os.path.isfile(expanded(path))
 
 
 def read_text(path: str | Path, *, code: str, help: str, most: int = MOST_BYTES) -> str:

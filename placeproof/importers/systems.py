@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from placeproof.core.diagnostics import InputError, Place, Problems, suggestion
-from placeproof.core.files import REGISTRY, config_kind, read_text
+from placeproof.core.files import REGISTRY, config_kind, is_file, read_text
 from placeproof.importers.document import Document, as_arguments, is_script, read_document
 from placeproof.importers.hydra import NAME
 from placeproof.importers.imported import Imported
@@ -109,6 +109,8 @@ def recognised(text: str) -> bool:
         return False
     if kind != "toml":
         return True
+    if not is_file(text.strip()):  # a pipe can be read once
+        return False
     try:
         body = read_text(text.strip(), code="PP501", help="give the path of a readable configuration")
     except InputError:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
+import placeproof
 from placeproof.cli.main import run
 from placeproof.core import bounds
 from placeproof.core.files import MOST_BYTES
@@ -127,3 +132,20 @@ def test_a_device_without_an_end(capsys: pytest.CaptureFixture[str]) -> None:
     Path("a.toml").symlink_to("/dev/zero")
     assert "it has more than" in refused(capsys, "derive", "a.toml")
     assert "it has more than" in refused(capsys, "replay", "/dev/zero", "--backend", "simulator")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
+@pytest.mark.parametrize("name", ["a.toml", "a.step"])
+def test_what_comes_through_a_pipe_is_what_a_file_says(name: str, tmp_path: Path) -> None:
+    texts = {"a.toml": "strategies/catalogue/fsdp.toml", "a.step": "strategies/not_equivalent/local_sgd.step"}
+    text = (Path(placeproof.__file__).parent / texts[name]).read_bytes()
+    (tmp_path / "pipe").mkdir()
+    (tmp_path / name).write_bytes(text)
+    os.mkfifo(tmp_path / "pipe" / name)
+    Thread(target=(tmp_path / "pipe" / name).write_bytes, args=(text,), daemon=True).start()
+    words = [sys.executable, "-m", "placeproof", "derive"]
+    answers = [
+        subprocess.run([*words, str(folder / name)], capture_output=True, check=False, timeout=120).stdout.replace(bytes(folder), b"")
+        for folder in (tmp_path, tmp_path / "pipe")
+    ]
+    assert answers[0] == answers[1] != b""
