@@ -110,6 +110,19 @@ _LOADED_ON_0 = """
     return result(net)
 """
 _LOAD = "if dist.get_rank() == {}:\n        (net.module if hasattr(net, 'module') else net).load_state_dict(other.state_dict())"
+_PENALTY = """
+    net, (x, y) = model(), data()
+    optimizer = sgd(net)
+    for xs, ys in zip(x.chunk(2), y.chunk(2)):
+        out = net(xs)
+        ({}).backward()
+    for p in net.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= {}
+    optimizer.step()
+    return result(net)
+"""
+_OF_WEIGHTS = "0.01 * sum((p**2).sum() for p in net.parameters())"
 BODIES = {
     "activations computed again": _CHECKPOINTED.format("DDP(Again())", "pass"),
     "activations computed again, never reduced": _CHECKPOINTED.format("Again()", "pass"),
@@ -127,6 +140,9 @@ BODIES = {
     "micro-batches that run before all backward passes, undivided": _two(_SLICES.format(" * (1 if world() > 1 else 0.5)")),
     "layers of some micro-batches": _UNUSED.format("pass"),
     "layers of some micro-batches, zeroed": _UNUSED.format("net.zero_grad(set_to_none=False) if world() > 1 and i == 0 else None"),
+    "a penalty on weights": _PENALTY.format(f"(mse(out, ys) + {_OF_WEIGHTS}) / 2", "world()"),
+    "a penalty on weights of each rank": _PENALTY.format(f"(mse(out, ys) / world() + {_OF_WEIGHTS}) / 2", "1"),
+    "a term of each micro-batch": _PENALTY.format("mse(out, ys) / 2 + (0.1 if world() > 1 else 0.05) * out.square().mean()", "world()"),
     "weights of rank 0": _LOADED_ON_0.format(_LOAD.format(0) + "\n    net = DDP(net)"),
     "weights of rank 0, after they were sent": _LOADED_ON_0.format("net = DDP(net)\n    " + _LOAD.format(0)),
     "weights of rank 1, after they were sent": _LOADED_ON_0.format("net = DDP(net)\n    " + _LOAD.format("world() - 1")),
@@ -136,7 +152,14 @@ FIRST = (
     "activations computed again",
     "adversaries, the first frozen",
     "adversaries, the first frozen, the second never reduced",
+    "a penalty on weights",
+    "a term of each micro-batch",
     "weights of rank 0",
 )
-REFUSED = {"layers of some micro-batches, zeroed": "the update reads zeros"}
+REFUSED = {
+    "a penalty on weights of each rank": "with another number of ranks the terms of this loss have other weights",
+    "a term of each micro-batch": "some terms of this loss are multiplied by 1 / 2, and others not",
+    "layers of some micro-batches, zeroed": "the update reads zeros",
+    "two losses of one run, of ranks": "with another number of ranks the terms of this loss have other weights",
+}
 RIGHT: dict[str, str] = {}

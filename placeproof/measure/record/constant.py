@@ -151,6 +151,9 @@ def terms_alike(plan: StepPlan, first: Recording, saying: Saying) -> None:
     own = plan.turn.scale[2]
     if not own:
         return
+    lost = [] if any(_of_batches(n, plan) for n in plan.turn.common) else [n for n in plan.turn.apart if _of_batches(n, plan)]
+    text = "some terms of this loss are multiplied by {}, and others not: of micro-batches, or a weight? Multiply their sum by it"
+    refuse_lines(first.script, first.source, [(text.format(written(n)), plan.turn.line) for n in lost[:1]])
     other, tried = _elsewhere(saying)
     if other is not None and other.turn.scale[2] != own:
         refuse_lines(
@@ -159,6 +162,12 @@ def terms_alike(plan: StepPlan, first: Recording, saying: Saying) -> None:
     unclear = [f for f, _, _ in plan.turn.beside if other is None and abs(f) != 1 and readings(abs(f), plan.grid.sizes)]
     text = "a term of this loss is multiplied by {}, which may be a constant, or a product of the number of ranks ({})"
     refuse_lines(first.script, first.source, [(text.format(written(f), tried), plan.turn.line) for f in unclear[:1]])
+
+
+def _of_batches(number: Fraction, plan: StepPlan) -> bool:
+    """Whether a number may be of the number of micro-batches."""
+    sizes = {**plan.grid.sizes, "microbatches": plan.turns}
+    return plan.turns > 1 and any("microbatches" in dict(powers) for powers in readings(abs(number), sizes))
 
 
 def numbers_alike(plan: StepPlan, first: Recording, saying: Saying) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from itertools import takewhile
 from math import prod
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from placeproof.measure.record.factor import rational
@@ -40,11 +41,20 @@ _THROUGH = (
     "ViewBackward0",
     "_DDPSinkBackward",
 )
+#: Of what a penalty on weights is made.
+_OF_WEIGHTS = frozenset(
+    (
+        *_THROUGH,
+        *("AbsBackward0", "AccumulateGrad", "AddBackward0", "CatBackward0", "DivBackward0", "LinalgVectorNormBackward0", "MeanBackward0"),
+        *("MulBackward0", "NegBackward0", "NormBackward0", "NormBackward1", "PowBackward0", "SqrtBackward0", "StackBackward0"),
+        *("SubBackward0", "SumBackward0", "SumBackward1", "TBackward0", "ReshapeAliasBackward0"),
+    )
+)
 _REDUCTIONS = ("MeanBackward0", "MeanBackward1", "SumBackward0", "SumBackward1")
 #: By which a loss is multiplied, from the outside in; what a loss is divided by is turned over.
 Numbers = tuple[Fraction, ...]
 #: How many operations may stand around a loss.
-_DEEP = 100
+_DEEP = 400
 
 
 def gradients_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor | None]:
@@ -60,15 +70,22 @@ def read_loss(loss: Tensor, line: int) -> Turn:
         return unread("the loss has no graph", line)
     graph = (loss.grad_fn, loss.output_nr)
     terms = [replace(t, scaled=_scaled(graph)) for t in _terms(graph, (), line, _DEEP)]
-    first = max(terms, key=lambda t: (bool(t.text), abs(t.factor)))
-    others = [t for t in terms if t is not first]
+    first = max(terms, key=lambda t: (bool(t.text), not t.fixed, abs(t.factor)))
+    if first.fixed:
+        return unread("the loss is made of parameters alone", line)
+    # what is made of parameters alone is the same for each sample: its own mean
+    others = [replace(t, count=first.count, rows=first.rows) if t.fixed else t for t in terms if t is not first]
     with _disable_current_modes():
         first = replace(first, value=float(loss), rounding=256 * torch.finfo(loss.dtype).eps)
     if first.text or not others:
         return first
     if any(t.summed or first.summed for t in others) and len({(t.summed, t.count, t.rows) for t in terms}) > 1:
         return unread("the loss adds up means and sums, or sums over other numbers of elements", line)
-    return replace(first, beside=tuple((t.factor / first.factor, t.count, t.rows) for t in others))
+    beside = tuple((t.factor / first.factor, t.count, t.rows) for t in others)
+    common = tuple(takewhile(lambda numbers: len({*numbers}) == 1, zip(*(t.numbers for t in terms), strict=False)))
+    apart = tuple(n for t in terms for n in t.numbers[len(common) :])
+    several = sum(not t.fixed for t in terms) > 1
+    return replace(first, beside=beside, common=tuple(numbers[0] for numbers in common), apart=apart, several=several)
 
 
 def _terms(result: tuple[Any, int], numbers: Numbers, line: int, deep: int) -> Iterator[Turn]:
@@ -77,6 +94,8 @@ def _terms(result: tuple[Any, int], numbers: Numbers, line: int, deep: int) -> I
     name = type(node).__name__
     if not deep:
         yield unread("the graph of the loss is too deep", line)
+    elif _fixed(node):
+        yield replace(_sized((), numbers, False, line), fixed=True)
     elif name.startswith("NllLoss"):
         yield _counted(node, numbers, line)
     elif name in _LOSSES:
@@ -96,6 +115,21 @@ def _terms(result: tuple[Any, int], numbers: Numbers, line: int, deep: int) -> I
         yield unread(_WHERE.get(name, f"the loss ends in `{name.removesuffix('Backward0')}`, neither a mean nor a sum"), line)
     else:
         yield from _terms(_below(node, number), _with(numbers, around), line, deep - 1)
+
+
+def _fixed(node: Any) -> bool:
+    """Whether a result is made of parameters and numbers alone, as a penalty on weights is."""
+    left, seen = [node], set[Any]()
+    while left:
+        one = left.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        name, below = type(one).__name__, [b for b, _ in one.next_functions]
+        if None in below or name not in _OF_WEIGHTS or (name == "AccumulateGrad" and not isinstance(one.variable, nn.Parameter)):
+            return False  # an operand that is in no graph may be made of samples
+        left += below
+    return True
 
 
 def _smoothed(node: Any) -> Any:

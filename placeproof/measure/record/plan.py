@@ -335,7 +335,7 @@ def _once(recording: Recording) -> None:
     """Raise InputError where a loss adds up losses of several passes of the model: of how many samples each is, a factor does not say."""
     for number, turn in enumerate(recording.turns):
         uses = [i for e in recording.events if e.kind == "use" and e.phase == "forward" and e.turn == number for i in e.states]
-        if turn.beside and min(map(uses.count, set(uses)), default=1) > 1:
+        if turn.several and min(map(uses.count, set(uses)), default=1) > 1:
             text = "this loss adds up those of several passes of the model: call `backward` on each"
             refuse_lines(recording.script, recording.source, [(text, turn.line)])
 

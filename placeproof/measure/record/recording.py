@@ -60,7 +60,9 @@ class Turn:
     """One backward pass. ``factor``: of its loss, relative to what is reduced; ``summed``: that is a sum and not a mean; ``count``: of how
     many elements, in ``rows`` samples. ``text``: why the loss could not be read, empty where it could. ``line``: of the script.
     ``beside``: further means or sums that are added to it, as factors relative to its own, elements and samples. ``value``: of the loss,
-    with the ``rounding`` that it may have. ``scaled``: it is multiplied or divided by numbers; ``numbers``: by which, from the outside in.
+    with the ``rounding`` that it may have. ``scaled``: it is multiplied or divided by numbers; ``numbers``: by which, from the outside in,
+    of which the ``common`` ones are around all that is added up, and those ``apart`` around some. ``fixed``: it is made of parameters
+    alone; ``several``: more than one of what is added up is not.
     """
 
     factor: Fraction
@@ -74,6 +76,10 @@ class Turn:
     rounding: float = 0.0
     scaled: bool = False
     numbers: tuple[Fraction, ...] = ()
+    common: tuple[Fraction, ...] = ()
+    apart: tuple[Fraction, ...] = ()
+    fixed: bool = False
+    several: bool = False
 
     @property
     def counts(self) -> tuple[tuple[int, int], ...]:
