@@ -27,7 +27,7 @@ from placeproof.cli import (
     trace,
     verify,
 )
-from placeproof.cli.process import EXIT_BAD_INPUT, EXIT_BUG, EXIT_INTERRUPTED, prepare
+from placeproof.cli.process import EXIT_BAD_INPUT, EXIT_BUG, EXIT_INTERRUPTED, prepare, ticker
 from placeproof.cli.terminal import Command, aside, end, say
 from placeproof.core.diagnostics import InputError, refuse
 from placeproof.core.spelling import hearing
@@ -110,6 +110,8 @@ def run(arguments: list[str]) -> int:
         code = EXIT_INTERRUPTED
     except BaseException as error:  # one that is no Exception would end Python with 1, which means that something was found
         code = _other(error)
+    finally:
+        ticker.end()
     if code == EXIT_INTERRUPTED:
         sys.stderr.write("interrupted\n")
     return code if isinstance(code, int) else 0

@@ -12,7 +12,7 @@ from typing import Any
 
 from placeproof.cli import sweep
 from placeproof.cli.options import BRIEF, HtmlOption, OfModel, built, given, option, page_path, said, takes
-from placeproof.cli.process import EXIT_INTERRUPTED, live_line
+from placeproof.cli.process import EXIT_INTERRUPTED, live_line, patient
 from placeproof.cli.terminal import show
 from placeproof.core.diagnostics import Problems, refuse
 from placeproof.core.files import write_text
@@ -88,6 +88,7 @@ def command(line: CommandLine) -> int:
     from placeproof.answers.plan import plan
     from placeproof.planning.crew import Running
 
+    patient()
     with live_line() as tell:
         running = Running(jobs=line.sweep.jobs or os.cpu_count() or 1, tell=tell, partial=True)
         found = plan(**asked(line.question), running=running)

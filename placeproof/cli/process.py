@@ -7,6 +7,7 @@ import io
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -74,10 +75,51 @@ def _text(raw: io.FileIO, before: Any) -> io.TextIOWrapper:
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, errors=errors, line_buffering=raw.isatty() or raw.fileno() == 2)
 
 
+class _Ticker:
+    """Says on a terminal how long a command has been at work, from two seconds on: until it prints, shows a line of its own, or ends.
+
+    A timer of the system and no thread: what is forked has neither, and no lock is held while it writes.
+    """
+
+    def __init__(self) -> None:
+        self.began, self.shown, self.what = 0.0, False, ""
+
+    def begin(self, what: str) -> None:
+        if sys.stderr.isatty() and threading.current_thread() is threading.main_thread():
+            self.began, self.what = time.monotonic(), what
+            signal.signal(signal.SIGALRM, self._tick)
+            signal.setitimer(signal.ITIMER_REAL, 2, 1)
+
+    def end(self) -> None:
+        """Also where it never began."""
+        if self.began:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            self.began = 0.0
+        if self.shown:
+            self.shown = False
+            os.write(2, b"\r\033[K")
+
+    def _tick(self, *_: object) -> None:
+        if self.began:
+            self.shown = True
+            with suppress(OSError):
+                os.write(2, f"\r\033[K{self.what}: {time.monotonic() - self.began:.0f} s".encode())
+
+
+ticker = _Ticker()
+
+
+def patient() -> None:
+    """Of a command that has something to say once it is interrupted: it may take longer."""
+    global SECONDS_TO_LET_GO  # noqa: PLW0603
+    SECONDS_TO_LET_GO = 5
+
+
 @contextmanager
 def live_line() -> Iterator[Callable[[str], None]]:
     """What shows a line in the place of the last one, on a terminal; it is gone after the block."""
     shown = sys.stderr.isatty()
+    ticker.end()
 
     def tell(line: str) -> None:
         if shown:

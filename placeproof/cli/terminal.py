@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperOption
 
+from placeproof.cli.process import ticker
 from placeproof.core.diagnostics import refuse
 from placeproof.core.files import write_text
 from placeproof.core.spelling import heard
@@ -46,6 +47,10 @@ class _Asked:
 
 
 _asked = _Asked()
+
+
+#: Commands in which scripts of users run, which print and have timers themselves, and what waits for a browser.
+_LOUD = ("trace", "shapes", "explore")
 
 
 class Command(TyperCommand):
@@ -76,6 +81,8 @@ class Command(TyperCommand):
         """Run it. Raises InputError where the answer is asked for in a line and in whole."""
         if ctx.params.get("brief") and ctx.params.get("json_") and "formulas" not in ctx.params:
             refuse("PP104", "`--brief` does not go with `--json`", help="leave one of them out: JSON has everything")
+        if self.name not in _LOUD:
+            ticker.begin(f"placeproof {self.name}")
         return super().invoke(ctx)
 
 
@@ -137,14 +144,17 @@ def end() -> None:
 
 
 def tell(text: str) -> None:
-    """Print lines that people read."""
+    """Print lines that people read, the first of which is a title."""
     from placeproof.report.text import Line, folded
 
-    _print([Line(line) for line in folded(text.removesuffix("\n"), width())])
+    title, newline, rest = text.removesuffix("\n").partition("\n")
+    shown = [Line(line, "title") for line in folded(title, width())]
+    _print([*shown, *(Line(line) for line in folded(rest, width()))] if newline else shown)
 
 
 def say(text: str) -> None:
     """Print text as it stands; its last line has its end."""
+    ticker.end()
     typer.echo(text, nl=False)
 
 
@@ -157,6 +167,7 @@ def aside(text: str) -> None:
     """Say something on standard error; its last line has its end."""
     from placeproof.report.text import Line, folded
 
+    ticker.end()
     shown = [Line(line, "aside") for line in folded(text.removesuffix("\n"), width(sys.stderr))]
     typer.echo(_colors(shown) if _colorful(sys.stderr) else _plain(shown), nl=False, err=True, color=True)
 
@@ -170,6 +181,7 @@ def width(stream: Any = None) -> int | None:
 
 
 def _print(shown: Sequence[Line]) -> None:
+    ticker.end()
     text = _colors(shown) if _colorful(sys.stdout) else _plain(shown)
     if not (_asked.pager and sys.stdout.isatty() and len(shown) >= shutil.get_terminal_size().lines and _through_pager(text)):
         typer.echo(text, nl=False, color=True)

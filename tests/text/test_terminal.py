@@ -141,3 +141,62 @@ def test_brief_is_one_line(command: tuple[str, ...], capsys: pytest.CaptureFixtu
 
 def test_no_environment_of_the_terminal_decides_what_tests_print() -> None:
     assert "COLUMNS" not in os.environ
+
+
+def typed(*arguments: str, rows: int = 24, columns: int = 90, slow: bool = False, **environment: str) -> tuple[int, str]:
+    """What a command ends with and shows on a terminal of its own; ``slow``: it computes for three seconds more."""
+    import fcntl
+    import pty
+    import struct
+    import sys
+    import termios
+
+    code = "import time, placeproof.cli.listing as one; kinds = one._clusters\n"
+    code += "one.KINDS['clusters'] = one.Listing(('name', 'title'), lambda: time.sleep(3.2) or kinds())\n" if slow else ""
+    code += f"import sys; sys.argv = {['placeproof', *arguments]!r}; from placeproof.cli.main import main; main()"
+    pid, terminal = pty.fork()
+    if not pid:
+        theirs = ("COLUMNS", "LINES", "NO_COLOR", "PAGER", "PLACEPROOF_PAGER")
+        said = {name: text for name, text in os.environ.items() if name not in theirs} | {"TERM": "xterm", **environment}
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        os.execve(sys.executable, [sys.executable, "-c", code], said)  # readline, which pytest imports, has set LINES and COLUMNS in C
+    shown = b""
+    while True:
+        try:
+            got = os.read(terminal, 65536)
+        except OSError:
+            break
+        if not got:
+            break
+        shown += got
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode().replace("\r\n", "\n")
+
+
+def test_a_terminal_has_colours_and_its_width() -> None:
+    code, shown = typed("explain", "zero3", columns=60, rows=100)
+    assert code == 0
+    assert ESCAPE.search(shown)
+    lines = ESCAPE.sub("", shown).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert typed("explain", "zero3", columns=60, rows=100, NO_COLOR="1")[1] == "\n".join([*lines, ""])
+
+
+def test_what_is_longer_than_the_screen_goes_through_a_pager(tmp_path: Path) -> None:
+    paged = tmp_path / "paged"
+    pager = f"cat > {paged}"
+    assert typed("list", "clusters", rows=5, PAGER="false", PLACEPROOF_PAGER=pager) == (0, "")
+    assert "dgx-h100" in paged.read_text()
+    for more in ({"rows": 40}, {"rows": 5, "PAGER": "cat"}, {"rows": 5, "PAGER": "no-such-program 2>/dev/null"}):
+        assert "dgx-h100" in typed("list", "clusters", **{"PAGER": "false", **more})[1]  # type: ignore[arg-type]
+    assert "dgx-h100" in typed("list", "clusters", "--no-pager", rows=5, PAGER="false")[1]
+    assert typed("prove", "clip_by_local_norm", rows=5, PAGER="head -1 > /dev/null")[0] == 1, "a pager that is left changes no exit code"
+
+
+def test_a_command_that_takes_long_says_so_until_it_answers() -> None:
+    code, shown = typed("list", "clusters", rows=100, slow=True)
+    assert code == 0
+    begin, _, answer = shown.rpartition("\r\x1b[K")
+    assert "placeproof list: 2 s" in begin
+    assert "placeproof list" not in answer
+    assert "dgx-h100" in answer
