@@ -307,7 +307,9 @@ def test_buffers_in_which_ranks_end_are_no_part_of_what_is_proved(tmp_path: Path
     assert said in text.splitlines()
     assert verdict(text) == "proved"
     text = recorded(tmp_path, SEEN.format("self.seen += 1") + body)
-    assert "buffers" not in text
+    assert "not_compared" not in text
+    text = recorded(tmp_path, SEEN.format("self.seen += 1") + body, world=9)
+    assert 'not_compared(ranks="of 9 ranks these were run, each alone: 0, 1")' in text.splitlines()
 
 
 #: A module that counts something.
