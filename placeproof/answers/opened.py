@@ -66,6 +66,8 @@ def of_model(model: Model, strategy: Strategy, run: ModelRun, numbers: Numbers) 
         d, rest = derived(model, free, run, known)
     except InputError:
         return None
+    if d.linked.pipeline is not None and d.order.search is not None:
+        return None  # the order of passes is searched for with these numbers, and another one might be found with others
     values = {**{name: Fraction(n) for name, n in d.values.items()}, **rest.values}
     sizes = sized(model, free, run.padding, known)[0].sizes
 
