@@ -73,13 +73,16 @@ class Case:
         return path
 
 
-def _with(script: str, name: str, setup: Edits, **mistakes: tuple[str, str] | tuple[str, str, str]) -> list[Case]:
-    """A right script, and others with one mistake each: an edit, and what is said of it, "refuted" unless it is told."""
-    wrong = [Case(f"{name}: {k.replace('_', ' ')}", script, setup, ((m[0], m[1]),), (*m, "refuted")[2]) for k, m in mistakes.items()]
-    return [Case(name, script, setup), *wrong]
+def _with(script: str, name: str, setup: Edits, said: str = "proved", **mistakes: tuple[str, str] | tuple[str, str, str]) -> list[Case]:
+    """A right script, with what is ``said`` of it, and others with one mistake each: an edit, and what is said of that, unless it is told:
+    "refuted", or what is said of the right one, where that is not proved."""
+    usual = "refuted" if said == "proved" else said
+    wrong = [Case(f"{name}: {k.replace('_', ' ')}", script, setup, ((m[0], m[1]),), (*m, usual)[2]) for k, m in mistakes.items()]
+    return [Case(name, script, setup, said=said), *wrong]
 
 
 _SAME_DATA = (".chunk(world)[rank]", ".chunk(world)[0]")
+_SAME_IN_UNITS = (*_SAME_DATA, "refused")
 
 
 def _set(line: str, **values: object) -> Edits:
@@ -110,7 +113,7 @@ def _zero(stage: int, **values: object) -> Edits:
 
 
 _SUMMED = ("(engine(x), y)", "(engine(x), y) * dist.get_world_size()")
-_TWICE = ("(engine(x), y)", "(engine(x), y) / MICRO")
+_TWICE = ("(engine(x), y)", "(engine(x), y) / MICRO", "refused")  # it may be a constant of the loss
 _NORM_OF_A_RANK = (
     "    dist.init_process_group",
     "    own = deepspeed.comm.all_reduce\n    deepspeed.comm.all_reduce = lambda x, *p, **o: own(x, *p, **o) if x.numel() > 1 else None\n"
@@ -134,7 +137,7 @@ _DIVIDED_BY_HAND = ("return total, mask.sum().int(),", "return total / mask.sum(
 _TOKENS_OF_A_RANK = ("WORLD = 2\n", "from torchtitan.distributed import utils\n\nutils.dist_sum_tensor = lambda x, mesh: x\nWORLD = 2\n")
 
 CASES = [
-    *_with("sharded", "FSDP1", (), same_samples=_SAME_DATA, summed=("(net(x), y)", '(net(x), y, reduction="sum")')),
+    *_with("sharded", "FSDP1", (), same_samples=_SAME_IN_UNITS, summed=("(net(x), y)", '(net(x), y, reduction="sum")')),
     *_with("sharded", "FSDP1, compiled", _around(True, True, None)),
     *_with("sharded", "FSDP1, checkpointed", _around(True, False, "not reentrant")),
     *_with("sharded", "DDP, compiled", _around(False, True, None), same_samples=_SAME_DATA),
@@ -149,13 +152,13 @@ CASES = [
     *_with("zero", "DeepSpeed, stage 2", _zero(2), same_samples=_SAME_DATA, summed=_SUMMED),
     *_with("zero", "DeepSpeed, stage 2, accumulated", _zero(2, MICRO=3), divided_twice=_TWICE),
     *_with("zero", "DeepSpeed, stage 2, clipped", _zero(2, CLIP=_CLIP), norm_of_a_rank=_NORM_OF_A_RANK),
-    *_with("zero", "DeepSpeed, stage 3", _zero(3), same_samples=_SAME_DATA, summed=_SUMMED),
+    *_with("zero", "DeepSpeed, stage 3", _zero(3), "refused", same_samples=_SAME_DATA, summed=_SUMMED),
     *_with("zero", "DeepSpeed, stage 3, accumulated", _zero(3, MICRO=3), divided_twice=_TWICE),
     *_with("zero", "DeepSpeed, stage 3, clipped", _zero(3, CLIP=_CLIP), norm_of_a_rank=_NORM_OF_A_RANK),
     *_with("megatron", "Megatron-core", _megatron(), not_reduced=_NOT_FINISHED, divided_twice=_DIVIDED_BY_HAND, same_samples=_SAME_DATA),
-    *_with("megatron", "Megatron-core, clipped", _megatron(CLIP=_CLIP)),
-    *_with("megatron", "Megatron-core, split", _megatron(TP=2), divided_twice=_DIVIDED_BY_HAND),
-    *_with("megatron", "Megatron-core, distributed optimizer", _megatron(SHARDED=True), not_reduced=_NOT_FINISHED),
+    *_with("megatron", "Megatron-core, clipped", _megatron(CLIP=_CLIP), "refused"),
+    *_with("megatron", "Megatron-core, split", _megatron(TP=2), "refused", divided_twice=_DIVIDED_BY_HAND),
+    *_with("megatron", "Megatron-core, distributed optimizer", _megatron(SHARDED=True), not_reduced=(*_NOT_FINISHED, "refused")),
     *_with(
         "megatron",
         "Megatron-core, per token",
@@ -166,7 +169,7 @@ CASES = [
     *_with(
         "moe", "DeepSpeed, experts", (), same_samples=_SAME_DATA, summed=_SUMMED, clipped=("STAGE, CLIP = 0, 0.0", "STAGE, CLIP = 0, 0.01")
     ),
-    *_with("titan", "torchtitan", (), tokens_of_a_rank=_TOKENS_OF_A_RANK, same_samples=_SAME_DATA),
+    *_with("titan", "torchtitan", (), tokens_of_a_rank=_TOKENS_OF_A_RANK, same_samples=_SAME_IN_UNITS),
     *_with("titan", "torchtitan, accumulated", (("MICRO = 1", "MICRO = 2"),), tokens_of_a_rank=_TOKENS_OF_A_RANK),
 ]
 
