@@ -230,8 +230,7 @@ def watched(mode: Replacing, found: Replaced, turns: int, *, passed: int, piped:
         found.model, found.single = mode.model, mode.single
         if piped:
             raise Enough
-        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-            parameter.grad = None
+        _forget(optimizer)
 
     with ExitStack() as stack:
         stack.callback(optimizers.register_optimizer_step_pre_hook(updates).remove)
@@ -239,6 +238,12 @@ def watched(mode: Replacing, found: Replaced, turns: int, *, passed: int, piped:
         stack.enter_context(mock.patch.object(nn.Module, "__call__", called))
         stack.enter_context(mode)
         yield
+
+
+def _forget(optimizer: optimizers.Optimizer) -> None:
+    """Leave parameters as they are in an update that begins."""
+    for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+        parameter.grad = None
 
 
 def dependent(runs: Sequence[Replaced], recorded: Recording) -> list[tuple[str, int]]:

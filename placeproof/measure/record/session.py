@@ -148,7 +148,7 @@ def _followed(launch: Launch, rank: int, trail: Path, *, fake: bool, kind: type[
     torch.manual_seed(_SEED)
     with ExitStack() as stack:
         stack.enter_context(torch.compiler.set_stance("force_eager"))
-        watching = (_hooks, _given, _applied, _backward, _communication)
+        watching = (_hooks, _optimizers, _given, _applied, _backward, _communication)
         for change in (_groups(recording), _parallel(fake=fake), *(watch(follower) for watch in watching)):
             stack.enter_context(change)
         if isinstance(follower, Copies):
@@ -256,18 +256,24 @@ def _hooks(follower: Follower) -> Iterator[None]:
         optimizers.register_optimizer_step_pre_hook(before),
         optimizers.register_optimizer_step_post_hook(after),
     )
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _optimizers(follower: Follower) -> Iterator[None]:
+    """Optimizers are known from when they have parameters."""
     added = torch.optim.Optimizer.add_param_group
 
     def made(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> None:
         added(optimizer, group)
         follower.optimizers.made(optimizer)
 
-    try:
-        with mock.patch.object(torch.optim.Optimizer, "add_param_group", made):
-            yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    with mock.patch.object(torch.optim.Optimizer, "add_param_group", made):
+        yield
 
 
 @contextmanager
