@@ -1100,7 +1100,64 @@ STEPS = {
             p.grad.mul_(0.7310585 / (norm.item() + 1e-6))
         optimizer.step()
         """,
-        "by a number that may be made of a norm",
+        "proved",
+    ),
+    "norms added up as numbers, squared": (
+        """
+        net, (x, y) = DDP(model()), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x), y).backward()
+        total = sum(p.grad.norm(2).item() ** 2 for p in net.parameters()) ** 0.5
+        factor = min(1.0, 5000 / (total + 1e-6))
+        for p in net.parameters():
+            p.grad *= factor
+        optimizer.step()
+        """,
+        "proved",
+    ),
+    "norms of parts as numbers, summed over ranks": (
+        """
+        import math
+        from torch.distributed.fsdp import fully_shard
+        net, (x, y) = model(), data()
+        fully_shard(net)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x), y).backward()
+        square = torch.tensor(sum(p.grad.to_local().norm().item() ** 2 for p in net.parameters()))
+        dist.all_reduce(square)
+        factor = 0.05 / (math.sqrt(square.item()) + 1e-6)
+        if factor < 1:
+            for p in net.parameters():
+                p.grad.to_local().mul_(factor)
+        optimizer.step()
+        """,
+        "proved",
+    ),
+    "norms of parts as numbers": (
+        """
+        from torch.distributed.fsdp import fully_shard
+        net, (x, y) = model(), data()
+        fully_shard(net)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x), y).backward()
+        total = sum(p.grad.to_local().norm().item() ** 2 for p in net.parameters()) ** 0.5
+        for p in net.parameters():
+            p.grad.to_local().mul_(min(1.0, 0.05 / (total + 1e-6)))
+        optimizer.step()
+        """,
+        "refuted",
+    ),
+    "norms added up as numbers": (
+        """
+        net, (x, y) = DDP(model()), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x), y).backward()
+        total = sum(p.grad.norm(2).item() for p in net.parameters())
+        for p in net.parameters():
+            p.grad.mul_(0.05 / (total + 1e-6))
+        optimizer.step()
+        """,
+        "`mul` by a number that is no simple fraction",
     ),
     "parts that are updated, with a norm over all ranks of what each has": (
         """

@@ -16,9 +16,10 @@ from trace_steps import ALL_SPLIT, HEAD, PAIRS, STEPS
 from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
 from placeproof.measure.record.axes import grid
-from placeproof.measure.record.chain import UnreadableError, read_chain
+from placeproof.measure.record.chain import Chain, UnreadableError, read_chain
 from placeproof.measure.record.factor import SCALES, TOTAL, Asked, deciding, recognise, written
 from placeproof.measure.record.nodes import Node, Nodes
+from placeproof.measure.record.treatment import put_together
 from placeproof.programs import read
 from placeproof.semantics.judge.verdict import judge
 
@@ -116,6 +117,56 @@ def test_terms_are_stored_once_and_norms_are_flat() -> None:
     assert [(nodes[n].of, nodes[n].count) for n in nodes[nodes[both].of[0]].of] == [((a,), 3), ((b,), 4)]
     assert nodes.states(both) == {0, 1}
     assert nodes.power(nodes.power(both, Fraction(2), 1), Fraction(1, 2), 1) == both
+
+
+def _chain(*nodes: Node) -> Chain:
+    """What is read of nodes that follow one another, from a pass to the last."""
+    table = Nodes()
+    number = table.add(Node(kind="pass", index=0, turn=0))
+    for node in nodes:
+        number = table.scaled(number, node.factor, 0) if node.kind == "scale" else table.exchanged(number, node)
+    return read_chain(table, number, lambda key: ("dp",))
+
+
+def test_what_a_root_does_before_it_sends_stays_before() -> None:
+    """Scalings are taken together, but not over a broadcast, of which other ranks get the result alone."""
+    half, third = (Node(kind="scale", factor=Fraction(1, n)) for n in (2, 3))
+    reduced, sent, summed = (
+        Node(kind=kind, axes=("0,1",), op=op, root=0) for kind, op in (("reduce", "sum"), ("broadcast", ""), ("all_reduce", "sum"))
+    )
+    seen = _chain(half, reduced, half, sent, third, third).inner
+    assert [(s.kind, s.factor) for s in seen] == [
+        ("reduce", 1),
+        ("scale", Fraction(1, 4)),
+        ("broadcast", 1),
+        ("scale", Fraction(1, 9)),
+    ]
+    assert [(s.kind, s.factor) for s in _chain(half, summed, third).inner] == [("all_reduce", 1), ("scale", Fraction(1, 6))]
+
+
+def test_a_reduce_that_its_root_sends_is_an_all_reduce() -> None:
+    half = Node(kind="scale", factor=Fraction(1, 2))
+    reduced, sent = (Node(kind=kind, axes=("0,1",), op=op, root=1) for kind, op in (("reduce", "sum"), ("broadcast", "")))
+    assert [(s.kind, s.root) for s in put_together(_chain(reduced, half, sent).inner)] == [("all_reduce", ""), ("scale", "")]
+    for steps in ((reduced, half), (half, sent), (reduced, half, Node(kind="broadcast", axes=("0,1",), root=0)), (sent, reduced)):
+        kept = _chain(*steps).inner
+        assert put_together(kept) == kept
+
+
+def test_gathered_gradients_are_a_sum_over_ranks_with_each_rank_once() -> None:
+    nodes = Nodes()
+    own, other = (nodes.add(Node(kind="pass", index=i, turn=0)) for i in (0, 1))
+
+    def gathered(number: int, rank: int) -> int:
+        return nodes.exchanged(number, Node(kind="all_gather", axes=("0,1,2",), root=rank))
+
+    whole = nodes.added(tuple(gathered(own, rank) for rank in (2, 0, 1)), 0)
+    assert (nodes[whole].kind, nodes[whole].of, nodes[whole].op) == ("all_reduce", (own,), "sum")
+    thirds = nodes.added(tuple(nodes.scaled(gathered(own, rank), Fraction(1, 3), 0) for rank in range(3)), 0)
+    assert (nodes[thirds].kind, nodes[thirds].of) == ("scale", (whole,))
+    for numbers in ([0, 1], [0, 1, 1], [0, 1, 2, 2]):
+        assert nodes[nodes.added(tuple(gathered(own, rank) for rank in numbers), 0)].kind == "add"
+    assert nodes[nodes.added((gathered(own, 0), gathered(own, 1), gathered(other, 2)), 0)].kind == "add"
 
 
 # With torch: recording.

@@ -18,15 +18,18 @@ SAMPLE = (
     "checkpointed",
     "fsdp2_token_sums_scaled",
     "masked_mean_global",
+    "tp_clip_owners",
     "trainer_one_batch",
     "wrong_fsdp2_tokens_averaged",
     "wrong_clipped_by_value_on_rank_1",
     "wrong_inner_module",
     "wrong_megatron_finalize_grads_local",
     "wrong_parameters_scaled_on_rank_1",
+    "wrong_reduce_sent_by_rank_1",
+    "zero2_clip",
 )
-#: Of this one no program can be written.
-REFUSED = ("wrong_second_update",)
+#: Of these no program can be written.
+REFUSED = ("wrong_second_update", "wrong_zero1_clip_own", "wrong_zero1_clipped_on_rank_1")
 
 
 @pytest.mark.parametrize("name", [*SAMPLE, *REFUSED])

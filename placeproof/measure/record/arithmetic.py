@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import reduce
 from math import inf, isfinite
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from placeproof.measure.record.comparing import Comparing, same_elements
 from placeproof.measure.record.factor import rational
 from placeproof.measure.record.nodes import NOTHING, ZERO, Node, Nodes
-from placeproof.measure.record.runs import mapped
+from placeproof.measure.record.runs import Runs, mapped
 from placeproof.measure.record.shadow import Shadows
 
 #: Operations that make zeros.
@@ -25,13 +27,16 @@ _SIMPLE = 1 << 10
 #: What a GradScaler does to gradients: it multiplies them by a tensor of one number.
 _UNSCALE = "_amp_foreach_non_finite_check_and_unscale"
 _NORMS = frozenset(("linalg_vector_norm", "norm"))
+#: Up to how many rows of gradients are added up.
+_ROWS = 64
 
 
 @dataclass(slots=True)
 class Arithmetic:
     """Follows one operation at a time. ``updated``: called with a parameter's number and the term that is added to it. ``counts``: what
     a gradient is usually divided by: numbers of ranks and of micro-batches. ``left``: a norm left PyTorch as a number, which may be in any
-    number that comes back. ``library``: whether PyTorch's own clipping is running, whose numbers are what it is told to clip to."""
+    number that comes back, and ``numbers`` of Python of which this is known, by their values. ``library``: whether PyTorch's own clipping
+    is running, whose numbers are what it is told to clip to."""
 
     nodes: Nodes
     shadows: Shadows
@@ -40,13 +45,16 @@ class Arithmetic:
     line: int = 0
     counts: set[int] = field(default_factory=set)
     left: bool = False
+    numbers: dict[float, int] = field(default_factory=dict)
 
     def follow(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> bool:
         """Give the result its terms; False for an operation that is not arithmetic as it is meant here."""
         name = name.rstrip("_")
         if name.startswith("_foreach_") and args and isinstance(args[0], (list, tuple)):
             return self._each(name.removeprefix("_foreach_"), args, kwargs, out)
-        if name == _UNSCALE:
+        if name == "lift_fresh" and (term := self._of_number(float(out) if out.numel() == 1 else None)):
+            self.shadows.write(out, term)
+        elif name == _UNSCALE:
             for gradient in args[0]:
                 self._one(gradient, gradient, lambda n: self._by(n, number(args[2]), "mul"))
         elif name in _ZEROS or (name == "lift_fresh" and _is_zero(out)) or (name in _FILLED and args[1:2] == (0,)):
@@ -70,6 +78,8 @@ class Arithmetic:
         elif name in _NORMS:
             order = args[1] if len(args) > 1 and args[1] is not None else 2
             self._all(out, args[0], lambda terms: self._norm(terms, order))
+        elif name in ("sum", "mean") and len(args) > 1 and out.numel() > 1 and self._rows(out, args[0], args[1], mean=name == "mean"):
+            pass
         elif name == "sum":
             self._all(out, args[0], self._sum)
         elif name in ("dot", "vdot") and same_elements(args[0], args[1]):
@@ -105,9 +115,23 @@ class Arithmetic:
         else:
             self.shadows.write(out, rule(elements) if elements and NOTHING not in elements else NOTHING)
 
+    def _rows(self, out: Tensor, x: Tensor, dims: Sequence[int], *, mean: bool) -> bool:
+        """Gradients added up along some dimensions; False for anything else, and for more rows than ranks are likely to be."""
+        count = x.numel() // out.numel()
+        if count > _ROWS or not all(n == ZERO or self.nodes.is_gradient(n) for n in self.shadows.read(x).distinct()):
+            return False
+        each = np.moveaxis(self.shadows.read(x).each().reshape(x.size()), list(dims), range(len(dims))).reshape(count, -1)
+        made = reduce(lambda a, b: mapped(self._sum_of(Fraction(1)), a, b), map(Runs.listed, each))
+        self.shadows.write(out, mapped(lambda n: self._times(n, Fraction(1, count)), made) if mean else made)
+        return True
+
     def _binary(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Tensor) -> None:
         left, right = args[0], args[1]
         alpha = (_exact(kwargs.get("alpha", 1)) or Fraction(0)) * (-1 if name == "sub" else 1)
+        if name in ("mul", "div") and (term := self._of_number(right)):
+            product = self._product(squared=False) if name == "mul" else self._quotient
+            self._multiplied(out, mapped(lambda n: product(n, term), self.shadows.read(left)))
+            return
         factor = None if self._tracked(right) else number(right)
         if name in ("mul", "div") and (factor is not None or not isinstance(right, Tensor)):
             far = name == "mul" and not isinstance(right, Tensor) and right == inf
@@ -126,9 +150,26 @@ class Arithmetic:
             kept = left if isinstance(left, Tensor) else right
             self._one(out, kept, self._of_norm(name, _exact(right if kept is left else left)))
             return
-        product = self._product(squared=same_elements(left, right))
-        rule = {"mul": product, "div": self._quotient}.get(name) or self._sum_of(alpha)
-        made = mapped(rule, *(self.shadows.read(t) for t in torch.broadcast_tensors(left, right)))
+        rule = {"mul": self._product(squared=same_elements(left, right)), "div": self._quotient}.get(name) or self._sum_of(alpha)
+        self._multiplied(out, mapped(rule, *(self.shadows.read(t) for t in torch.broadcast_tensors(left, right))))
+
+    def _of_number(self, value: Any) -> int:
+        """The term of a number of Python that is made of a norm; NOTHING for any other."""
+        return self.numbers.get(value, NOTHING) if self.numbers and isinstance(value, (int, float)) else NOTHING
+
+    def of_numbers(self, name: str, term: int, value: float, other: int) -> int:
+        """What an operation makes of a number of Python that is made of a norm, and of another one, with or without a term."""
+        exact = _exact(value)
+        if other != NOTHING:
+            return self._sum_of(Fraction(1))(term, other) if name == "add" else NOTHING
+        if exact is None or (name == "add" and exact == 0):
+            return NOTHING if exact is None else term
+        if name == "pow":
+            return self._power(term, exact) if exact in (2, Fraction(1, 2)) else NOTHING
+        return self._clip(term, exact)
+
+    def _multiplied(self, out: Tensor, made: Runs) -> None:
+        """Write what was multiplied or added up, and count what is clipped by that."""
         for term, length in made.lengths():
             if self.nodes[term].kind == "clipped":
                 self.nodes.clipped[term] = self.nodes.clipped.get(term, 0) + length
@@ -145,7 +186,7 @@ class Arithmetic:
         return self._times(number, factor if name == "mul" else 1 / factor)
 
     def _times(self, number: int, factor: Fraction) -> int:
-        if self._of_norms(number):
+        if self.of_norms(number):
             return self._clip(number, factor)
         if self.nodes.is_parameter(number):
             return NOTHING
@@ -172,7 +213,7 @@ class Arithmetic:
         return product
 
     def _quotient(self, a: int, b: int) -> int:
-        if b != NOTHING and self._of_norms(b):
+        if b != NOTHING and self.of_norms(b):
             clip = self._clip(b)
             return clip if a == NOTHING else self._product(squared=False)(a, clip)
         return self._lost(max(a, b), "a quotient with something else")
@@ -189,13 +230,13 @@ class Arithmetic:
                 return self._lost(b, "a sum with something else")
             if self.nodes.is_gradient(a) and self.nodes[b].kind == "param" and self.nodes.gradient_of(a) == self.nodes.states(b):
                 return self._elementwise(a, "the parameter", alpha)
-            if self._of_norms(a) or self._of_norms(b):
+            if self.of_norms(a) or self.of_norms(b):
                 made = self._sum({a: 1, b: 1} if a != b else {a: 2}) if alpha == 1 else NOTHING
                 return made or self._unless_parameters((a, b), "a difference of norms")
             if self.nodes.is_parameter(a) or self.nodes.is_parameter(b):
                 return NOTHING
             terms = (*self._terms(a), *self._terms(self.nodes.scaled(b, alpha, self.line)))
-            return self.nodes.add(Node(kind="add", of=terms, line=self.line))
+            return self.nodes.added(terms, self.line)
 
         return add
 
@@ -247,7 +288,7 @@ class Arithmetic:
         """What an operation makes, with numbers, of a norm, which is a number like it."""
 
         def made(n: int) -> int:
-            if not self._of_norms(n) or None in numbers:
+            if not self.of_norms(n) or None in numbers:
                 return self._lost(n, f"`{name}`")
             for number in () if self.library() else numbers:
                 n = self._clip(n, number or Fraction(0))
@@ -262,7 +303,7 @@ class Arithmetic:
             if self.nodes[n].kind == "infinite" and bounds == {"max": 1.0}:
                 return self.nodes.add(Node(kind="true"))
             numbers = {which: _exact(bound) for which, bound in (bounds or {}).items()}
-            if self._of_norms(n) or bounds is None:
+            if self.of_norms(n) or bounds is None:
                 return self._of_norm(name, *numbers.values())(n)
             for which, bound in numbers.items():
                 n = self._elementwise(n, which, bound) if bound is not None else self._lost(n, f"`{name}`")
@@ -275,7 +316,7 @@ class Arithmetic:
             return self._lost(number, f"`{text}`")
         return self.nodes.add(Node(kind="elementwise", of=(number,), text=text, factor=factor, op=self._given(), line=self.line))
 
-    def _of_norms(self, number: int) -> bool:
+    def of_norms(self, number: int) -> bool:
         """Whether a term is a norm, or a number that is made of one."""
         return self.nodes.is_norm(number) or self.nodes[number].kind == "clip"
 
@@ -289,7 +330,7 @@ class Arithmetic:
         return "given" if self.library() else ""
 
     def _infinite(self, number: int) -> int:
-        if not self._of_norms(number):
+        if not self.of_norms(number):
             return self._lost(number, "`mul` by a number that is infinite")
         return self.nodes.add(Node(kind="infinite", of=(number,), line=self.line))
 

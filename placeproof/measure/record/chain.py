@@ -15,24 +15,30 @@ Axes = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class ChainStep:
-    """A collective, or a scaling by ``factor``. The lines of the script do not take part in equality."""
+    """A collective, or a scaling by ``factor``. ``root``: of a reduce or a broadcast, as a rank of the world, and as a program says it. The
+    lines of the script do not take part in equality, nor do the ``ranks`` that exchange, and which of their broadcasts it is, ``turn``."""
 
     kind: str
     axes: Axes = ()
     op: str = ""
     factor: Fraction = Fraction(1)
+    root: int | str = ""
+    ranks: tuple[int, ...] = field(default=(), compare=False)
+    turn: int = field(default=-1, compare=False)
     lines: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """Clipping by a norm. ``over``: for each parameter that is in the norm, the axes over which squares are summed; ``of``: the gradients
-    of which the norm is, as terms. ``numbers``: with which something is made of the norm, and whether PyTorch was given each."""
+    """Clipping by a norm. ``over``: for each parameter that is in the norm, the axes over which squares are summed, and ``sums``: which
+    collectives do that; ``of``: the gradients of which the norm is, as terms. ``numbers``: with which something is made of the norm, and
+    whether PyTorch was given each."""
 
     over: tuple[tuple[int, Axes], ...]
     of: frozenset[int] = frozenset()
     numbers: tuple[tuple[Fraction, bool], ...] = ()
     line: int = field(default=0, compare=False)
+    sums: tuple[tuple[int, tuple[int, ...]], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +164,7 @@ def _rolling(nodes: Nodes, node: Node, outer: tuple[ChainStep, ...], axes: Calla
 def _rest(steps: tuple[ChainStep, ...], first: tuple[ChainStep, ...]) -> tuple[ChainStep, ...] | None:
     """What is done after the first steps, whatever the order of scalings and exchanges; None where others come first."""
     (factor, exchanges, lines), (own, before, known) = map(_apart, (steps, first))
-    if exchanges[: len(before)] != before:
+    if exchanges[: len(before)] != before or any(s.kind == "broadcast" for s in exchanges):
         return None
     later = tuple(n for n in lines if n not in known)
     scaled = (ChainStep("scale", factor=factor / own, lines=later),) if later or factor != own else ()
@@ -186,21 +192,40 @@ def flattened(chain: Chain, sizes: Mapping[str, int]) -> Chain:
 def _linear(nodes: Nodes, node: Node, axes: Callable[[str], Axes]) -> tuple[tuple[ChainStep, ...], Node]:
     """The steps down to what is not linear any more, in the order in which they were done; scalings are taken together at the end."""
     steps: list[ChainStep] = []
-    factor, lines = Fraction(1), list[int]()
     while node.kind == "scale" or node.kind in COLLECTIVES:
         if node.kind == "scale":
-            factor *= node.factor
-            lines.append(node.line)
-        elif node.op not in ("sum", "mean") or node.kind not in ("all_reduce", "reduce_scatter"):
+            steps.append(ChainStep("scale", factor=node.factor, lines=(node.line,) if node.line else ()))
+        elif node.kind != "broadcast" and (node.op not in ("sum", "mean") or node.kind not in ("all_reduce", "reduce_scatter", "reduce")):
             raise UnreadableError(f"`{node.kind}` of gradients{f' with {node.op}' if node.op else ''}", node.line)
         else:
-            spans = tuple(a for k in node.axes for a in axes(k))
-            steps.append(ChainStep(node.kind, spans, node.op, lines=(node.line,)))
+            spans, ranks = tuple(a for k in node.axes for a in axes(k)), tuple(int(r) for k in node.axes for r in k.split(","))
+            rooted = node.kind in ("reduce", "broadcast")
+            op = "" if node.kind == "broadcast" else node.op
+            root = node.root if rooted else ""
+            steps.append(ChainStep(node.kind, spans, op, root=root, ranks=ranks, turn=node.turn, lines=(node.line,)))
         node = nodes[node.of[0]]
-    steps.reverse()
-    if lines:
-        steps.append(ChainStep("scale", factor=factor, lines=tuple(n for n in lines if n)))
-    return tuple(steps), node
+    return gathered(tuple(reversed(steps))), node
+
+
+def gathered(steps: tuple[ChainStep, ...]) -> tuple[ChainStep, ...]:
+    """The same with one scaling at the end; and one before each broadcast, as what other ranks than its root do before it is dropped."""
+    done: list[ChainStep] = []
+    scalings: list[ChainStep] = []
+
+    def scaled() -> list[ChainStep]:
+        factor = prod((s.factor for s in scalings), start=Fraction(1))
+        lines = tuple(n for s in reversed(scalings) for n in s.lines)
+        return [ChainStep("scale", factor=factor, lines=lines)] if scalings else []
+
+    for step in steps:
+        if step.kind == "scale":
+            scalings.append(step)
+            continue
+        if step.kind == "broadcast":
+            done += scaled()
+            scalings.clear()
+        done.append(step)
+    return (*done, *scaled())
 
 
 def _clip(nodes: Nodes, number: int, axes: Callable[[str], Axes]) -> Clip:
@@ -210,34 +235,38 @@ def _clip(nodes: Nodes, number: int, axes: Callable[[str], Axes]) -> Clip:
         numbers.append((nodes[factor].factor, bool(nodes[factor].op)))
         factor = nodes[factor].of[0]
     over: dict[int, Axes] = {}
+    sums: dict[int, tuple[int, ...]] = {}
     counts: dict[int, int] = {}
     line = nodes[number].line
-    for term, count, spans in _squares(nodes, factor, (), axes):
+    for term, count, spans, within in _squares(nodes, factor, (), (), axes):
         counts[term] = counts.get(term, 0) + count
         for state in nodes.states(term):
-            if over.setdefault(state, spans) != spans:
+            if over.setdefault(state, spans) != spans or sums.setdefault(state, within) != within:
                 raise UnreadableError("squares of parts of a gradient are summed over other ranks", line)
-    if gradient not in counts:
-        unlike = nodes.states(gradient) <= set(over)
+    if gradient not in counts and nodes.states(gradient) & set(over):
         text = "gradients are clipped by a norm of what they are not: of others, or of what was exchanged or scaled since"
-        raise UnreadableError(text if unlike else "a gradient is clipped by a norm that leaves it out", line)
-    if counts[gradient] != nodes.clipped.get(number, 0):
+        raise UnreadableError(text, line)
+    if gradient in counts and counts[gradient] != nodes.clipped.get(number, 0):
         text = f"a norm of {counts[gradient]} elements clips {nodes.clipped.get(number, 0)}: it has to have each of them once"
         raise UnreadableError(text, line)
-    return Clip(tuple(sorted(over.items())), frozenset(counts), tuple(n for n in numbers if n[0] != 1), line)
+    known = tuple(n for n in numbers if n[0] != 1)
+    return Clip(tuple(sorted(over.items())), frozenset(counts), known, line, tuple(sorted(sums.items())))
 
 
-def _squares(nodes: Nodes, number: int, spans: Axes, axes: Callable[[str], Axes]) -> list[tuple[int, int, Axes]]:
-    """The gradients of which a norm is, with how many elements of each it has, and the axes over which their squares are summed."""
+def _squares(
+    nodes: Nodes, number: int, spans: Axes, sums: tuple[int, ...], axes: Callable[[str], Axes]
+) -> list[tuple[int, int, Axes, tuple[int, ...]]]:
+    """The gradients of which a norm is, with how many elements of each it has, the axes over which their squares are summed, and in which
+    sums over ranks."""
     node = nodes[number]
     if node.kind == "norm" and not spans:
-        return _squares(nodes, node.of[0], (), axes)
+        return _squares(nodes, node.of[0], (), (), axes)
     if node.kind == "sum_squares" and node.count:
-        return [(node.of[0], node.count, spans)]
+        return [(node.of[0], node.count, spans, sums)]
     if node.kind == "sum_squares":
-        return [square for n in node.of for square in _squares(nodes, n, spans, axes)]
+        return [square for n in node.of for square in _squares(nodes, n, spans, sums, axes)]
     if node.kind == "all_reduce" and node.op == "sum" and nodes.is_squared(number):
-        return _squares(nodes, node.of[0], (*spans, *(a for k in node.axes for a in axes(k))), axes)
+        return _squares(nodes, node.of[0], (*spans, *(a for k in node.axes for a in axes(k))), (*sums, node.turn), axes)
     raise UnreadableError(
         f"a norm that is not a root of a sum of squares (`{node.kind}`{' with ' + node.op if node.op else ''})", node.line
     )

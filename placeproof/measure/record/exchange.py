@@ -9,7 +9,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
-from placeproof.measure.record.nodes import NOTHING, Node
+from placeproof.measure.record.nodes import NOTHING, Node, Nodes
 from placeproof.measure.record.runs import Runs, chained, mapped
 from placeproof.measure.record.shadow import Shadows
 from placeproof.measure.recorder import SILENT, TABLE, group_name, reduction, tensors_of
@@ -57,9 +57,10 @@ def _exchanged(kind: str, given: Mapping[str, Any], reads: tuple[Tensor, ...], w
     return Exchanged(kind, ranks, reduction(given.get("reduce_op")), ranks[root] if 0 <= root < len(ranks) else -1, reads, writes)
 
 
-def carry(done: Exchanged, shadows: Shadows, axes: tuple[str, ...], *, setup: bool, line: int) -> None:
-    """Give what a collective wrote its terms. In the set-up, what moves parameters leaves them what they are."""
-    like = Node(kind=done.kind, axes=axes, op=done.op, root=done.root, line=line)
+def carry(done: Exchanged, shadows: Shadows, axes: tuple[str, ...], *, setup: bool, line: int, turn: int = -1) -> None:
+    """Give what a collective wrote its terms; ``turn``: the how many-th of its ranks it is. In the set-up, what moves parameters leaves
+    them what they are."""
+    like = Node(kind=done.kind, axes=axes, op=done.op, root=done.root, line=line, turn=turn)
     read = [shadows.read(t) for t in done.reads]
     if all(r.only == NOTHING or not r.length for r in read):
         for tensor in done.writes:
@@ -88,33 +89,37 @@ def _chunks(row: Runs, count: int) -> list[Runs]:
 
 
 def _after(shadows: Shadows, terms: Runs, like: Node, *, setup: bool) -> Runs:
-    nodes = shadows.nodes
+    return mapped(lambda n: _one_after(shadows.nodes, n, like, setup=setup), terms)
 
-    def after(number: int) -> int:
-        if setup and nodes.is_parameter(number):
-            return number
-        return nodes.exchanged(number, replace(like, kind="broadcast") if like.kind == "scatter" else like)
 
-    return mapped(after, terms)
+def _one_after(nodes: Nodes, number: int, like: Node, *, setup: bool) -> int:
+    parameter = nodes.is_parameter(number)
+    if setup and parameter:
+        return number
+    kind = "broadcast" if like.kind == "scatter" and parameter else like.kind
+    counted = nodes.is_norm(number) or (kind == "broadcast" and not parameter)
+    return nodes.exchanged(number, replace(like, kind=kind, turn=like.turn if counted else -1))
 
 
 def _gather(done: Exchanged, shadows: Shadows, read: Sequence[Runs], like: Node, count: int, *, setup: bool) -> None:
-    """Another rank's part is of the same kind as this one's. If it went to where a parameter was, it is that parameter's."""
+    """Another rank's part is of the same kind as this one's, and of a gradient it is told whose it is. If it went to where a parameter was,
+    it is that parameter's."""
     nodes = shadows.nodes
 
-    def named(number: int, before: int) -> int:
-        if before == NOTHING or not nodes.is_parameter(before) or not nodes.is_parameter(number):
-            return number
-        index = min(nodes.states(before))
-        return nodes.add(Node(kind="updated" if nodes.holds(number, "updated") else "param", index=index))
+    def gathered(number: int, before: int, rank: int) -> int:
+        if before != NOTHING and nodes.is_parameter(before) and nodes.is_parameter(number):
+            index = min(nodes.states(before))
+            number = nodes.add(Node(kind="updated" if nodes.holds(number, "updated") else "param", index=index))
+        return _one_after(nodes, number, replace(like, root=rank) if nodes.is_gradient(number) else like, setup=setup)
 
-    terms = [mapped(named, r, b) for r, b in zip(_tiled(read, done.writes, count), map(shadows.read, done.writes), strict=True)]
-    for tensor, term in zip(done.writes, terms, strict=True):
-        shadows.write(tensor, _after(shadows, term, like, setup=setup))
+    tiled = _tiled(read, done.writes, count)
+    made = [mapped(gathered, terms, shadows.read(t), ranks) for t, (terms, ranks) in zip(done.writes, tiled, strict=True)]
+    for tensor, row in zip(done.writes, made, strict=True):
+        shadows.write(tensor, row)
 
 
-def _tiled(read: Sequence[Runs], writes: Sequence[Tensor], count: int) -> list[Runs]:
-    """This rank's part, as often as what is written has parts."""
+def _tiled(read: Sequence[Runs], writes: Sequence[Tensor], count: int) -> list[tuple[Runs, Runs]]:
+    """This rank's part, as often as what is written has parts, and whose each of these is."""
     if len(read) == len(writes):
-        return [chained([r] * count) for r in read]
-    return [read[i % len(read)] for i in range(len(writes))]
+        return [(chained([r] * count), chained([Runs.same(k, r.length) for k in range(count)])) for r in read]
+    return [(r, Runs.same(i // len(read), r.length)) for i in range(len(writes)) for r in (read[i % len(read)],)]

@@ -318,6 +318,7 @@ class Follower:
         self.recording.passed += len(self.recording.turns)
         self.nodes.clipped.clear()
         self.arithmetic.left = False
+        self.arithmetic.numbers.clear()
         self.recording.events = [e for e in self.recording.events if e.phase == "setup"]
         self.recording.turns, self.recording.statistics = [], []
         self.stretches.again()
@@ -410,7 +411,9 @@ class Follower:
             self._keep_sums(written)
         read = _flat((*args, *(v for name, v in kwargs.items() if not name.startswith("out"))))
         beside = [t for t in read if not self.shadows.known(t)]
-        self.computed.operation(func, read, written, beside, (*args, *kwargs.values()), self._where(func, args))
+        values = (*args, *kwargs.values())
+        own = [v for v in values if not (isinstance(v, float) and v in self.arithmetic.numbers)]  # ranks may have norms of their own
+        self.computed.operation(func, read, written, beside, own, self._where(func, args))
 
     def _where(self, func: Any, args: tuple[Any, ...]) -> Where | None:
         """Where of a step something is computed, if it is of a loss, of a backward pass, or of an update by hand."""
@@ -528,6 +531,7 @@ class Follower:
                 line=line,
                 turn=len(self.recording.turns),
                 updated=any(self.nodes.holds(n, "updated") for n in terms),
+                gradient=any(map(self.nodes.is_gradient, terms)),
             )
         )
         if done.kind == "recv" or (done.kind == "all_to_all" and not terms):
@@ -539,7 +543,8 @@ class Follower:
             self._pieces(done)
         if done.kind == "reduce_scatter" and dist.get_backend() == "gloo":
             self.awaited |= {_place(t) for t in done.writes}
-        carry(done, self.shadows, (key(done.ranks),), setup=setup, line=line)
+        turn = sum((e.kind, e.group) == (done.kind, done.ranks) for e in self.recording.events)
+        carry(done, self.shadows, (key(done.ranks),), setup=setup, line=line, turn=turn)
 
     def _real_alone(self) -> None:
         """Raise OverError under the fake backend: what comes from other ranks, real processes alone know."""

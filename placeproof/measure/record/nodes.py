@@ -24,7 +24,9 @@ class Node:
     norm with a number, ``factor``; ``op``: "given" where a function of PyTorch was given that), "infinite" (that times what is infinite),
     "clipped" (a gradient times such a number), "elementwise" (of a gradient, number by number: ``text`` says what, with the number
     ``factor``), "true" (of a comparison, or 1; what is false is zero), "unknown" (``text`` says what was done). ``of``: the terms that it
-    is made of. ``root``: of a broadcast or a reduce, as a rank of the world. ``line``: of the script.
+    is made of. ``root``: of a broadcast or a reduce, as a rank of the world, and of a gradient that was gathered, the
+    place in its group of the rank that gave it. ``turn``: of a norm that is exchanged, and of a gradient that is sent, the how many-th
+    exchange of its kind and its ranks that is. ``line``: of the script.
     """
 
     kind: str
@@ -113,6 +115,24 @@ class Nodes:
         if number in (NOTHING, ZERO) or factor == 1 or self.table[number].kind == "unknown":
             return number
         return self.add(Node(kind="scale", of=(number,), factor=factor, line=line))
+
+    def added(self, terms: tuple[int, ...], line: int) -> int:
+        """Gradients added up. What was gathered of all ranks, and is added up, is what an all-reduce makes of it."""
+        nodes = [self.table[n] for n in terms]
+        first = nodes[0]
+        if not all((n.kind, n.factor, n.axes) == (first.kind, first.factor, first.axes) for n in nodes):
+            return self.add(Node(kind="add", of=terms, line=line))
+        if first.kind == "scale" and all(self.table[n.of[0]].kind == "all_gather" for n in nodes):
+            made = self.added(tuple(n.of[0] for n in nodes), line)
+            return (
+                self.scaled(made, first.factor, first.line)
+                if self.table[made].kind == "all_reduce"
+                else self.add(Node(kind="add", of=terms))
+            )
+        of_all = first.kind == "all_gather" and sorted(n.root for n in nodes) == list(range(first.axes[0].count(",") + 1))
+        if of_all and {n.of for n in nodes} == {first.of}:
+            return self.exchanged(first.of[0], Node(kind="all_reduce", axes=first.axes, op="sum", line=first.line))
+        return self.add(Node(kind="add", of=terms, line=line))
 
     def exchanged(self, number: int, like: Node) -> int:
         """A term after a collective. What was partial over its axes is that no more."""

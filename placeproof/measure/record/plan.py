@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from hashlib import sha256
@@ -11,35 +11,12 @@ from itertools import combinations
 from placeproof.core.mesh import USUAL_SPLITS
 from placeproof.measure.record.alike import differences
 from placeproof.measure.record.axes import Grid, ranks_of
-from placeproof.measure.record.chain import Axes, Chain, UnreadableError, flattened, read_chain, refuse_lines
+from placeproof.measure.record.chain import Axes, refuse_lines
 from placeproof.measure.record.experts import read_experts
 from placeproof.measure.record.layers import Layers, read_layers
 from placeproof.measure.record.nodes import ZERO
 from placeproof.measure.record.recording import Recording, Seen, Turn
-
-
-@dataclass(frozen=True, slots=True)
-class Final:
-    """What a parameter is after the step: its update, or that gathered, or sent by a rank (a number, or `owner`)."""
-
-    kind: str = "updated"
-    axes: Axes = ()
-    root: str = ""
-
-
-@dataclass(slots=True, kw_only=True)
-class ParameterSet:
-    """Parameters that are treated alike. ``split``: axes that split them while they are computed with. ``tied``: the first stage of a
-    pipeline and the last each have a copy, and gradients of the two are added up. ``numbers``: with which norms clip, and elements of
-    gradients are changed, and whether PyTorch was given each."""
-
-    name: str
-    states: frozenset[int]
-    chain: Chain
-    split: Axes = ()
-    final: Final = Final()
-    tied: bool = False
-    numbers: frozenset[tuple[Fraction, bool]] = frozenset()
+from placeproof.measure.record.treatment import ParameterSet, compare, read_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +88,8 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     if grid.made and list(splits.values()) == ["hidden"] and "dp" in grid.sizes:
         return read_plan(recordings, Grid({"tp": first.world}, made=True), given)
     experts = read_experts(recordings, grid)
-    parts = _parts(recordings, grid, split | experts)
+    parts = read_parts(recordings, grid, split | experts)
+    _all_updated(recordings, grid)
     uneven = len({t.counts for r in recordings.values() for t in r.turns}) > 1
     plan = StepPlan(
         grid=grid, splits=splits, parts=parts, gathers=_gathers(first, grid), turn=first.turns[0], turns=len(first.turns), uneven=uneven
@@ -122,8 +100,8 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     if plan.layers and plan.layers.forward and plan.layers.backward:
         _copies(recordings, split, grid)
     settings_alike(first, recordings)
+    compare(recordings, grid)
     for other in recordings.values():
-        _alike(first, other, grid)
         _once(other)
     plan.experts = next(iter(experts.values()), ())
     if plan.experts and (plan.layers or plan.gathers.axes or split):
@@ -160,7 +138,7 @@ def unlike_ends(recordings: Mapping[int, Recording], split: Mapping[int, Axes], 
     axes parameters lie in parts."""
     first = recordings[0]
     lost = []
-    for i in first.updates:
+    for i in sorted({i for r in recordings.values() for i in r.updates if i < len(first.states)}):
         gathers = [e for e in first.events if e.kind == "all_gather" and i in e.states and not e.updated]
         apart = {*split.get(i, ()), *(axis for e in gathers for axis in grid.axes(e.group))}
         if apart <= grid.sizes.keys():
@@ -204,91 +182,6 @@ def _splits(grid: Grid, split: Mapping[int, Axes], given: Mapping[str, str]) -> 
     return splits
 
 
-def _parts(recordings: Mapping[int, Recording], grid: Grid, split: Mapping[int, Axes]) -> list[ParameterSet]:
-    """Parameters by what is done to them, the largest part first."""
-    first = recordings[0]
-    parts: dict[tuple[object, ...], ParameterSet] = {}
-    unread = []
-    for index, terms in sorted(first.updates.items()):
-        try:
-            chains = {flattened(read_chain(first.nodes, n, lambda k: grid.axes(ranks_of(k)), grid.sizes), grid.sizes) for n in terms}
-            if any(first.nodes.gradient_of(n) != {index} for n in terms):
-                raise UnreadableError(f"`{first.states[index].name}` is updated with the gradient of another parameter", 0)
-        except UnreadableError as error:
-            unread.append((f"what happens to gradients before the update cannot be said: {error.text}", error.line))
-            continue
-        if len(chains) != 1:
-            unread.append((f"parts of `{first.states[index].name}` are updated differently", 0))
-            continue
-        if not all(first.nodes.is_parameter(n) for n in first.final.get(index, ())):
-            unread.append((f"what happens to `{first.states[index].name}` after the update cannot be said", 0))
-            continue
-        chain, final = _in_all(first, index, chains.pop()), _final(first, index, grid)
-        key = (chain.inner, chain.outer, chain.turns, chain.rolling, chain.clip is None, split.get(index, ()), final.kind, final.axes)
-        if key in parts:
-            part = parts[key]
-            part.states |= {index}
-            part.final = final if final.root == "owner" else part.final
-        else:
-            part = parts[key] = ParameterSet(name="", states=frozenset((index,)), chain=chain, split=split.get(index, ()), final=final)
-        part.numbers |= chain.numbers
-    refuse_lines(first.script, first.source, list(dict.fromkeys(unread))[:8])
-    _one_norm(first, grid, list(parts.values()))
-    _norms_of_parts(first, list(parts.values()))
-    _all_updated(recordings, grid)
-    return sorted(parts.values(), key=lambda p: (-len(p.split), -len(p.states), min(p.states)))
-
-
-def _in_all(recording: Recording, index: int, chain: Chain) -> Chain:
-    """What happens to the gradients of a parameter in all passes: those that do not use it make none, which is zero."""
-    made = {e.turn for e in recording.events if e.kind == "pass" and index in e.states}
-    return replace(chain, turns=len(recording.turns)) if chain.turns == len(made) else chain
-
-
-def _one_norm(first: Recording, grid: Grid, parts: Sequence[ParameterSet]) -> None:
-    """Raise InputError where gradients are clipped by several norms, or by one that is not of all gradients, as parameters are updated
-    with them."""
-
-    def axes(key: str) -> Axes:
-        return grid.axes(ranks_of(key))
-
-    terms = {n for own in first.updates.values() for n in own}
-    clips = {clip for n in terms if (clip := read_chain(first.nodes, n, axes, grid.sizes).clip) is not None}
-    if not clips:
-        return
-    clip, updated = clips.pop(), {first.nodes.unclipped(n) for n in terms}
-    chains = [replace(part.chain, clip=None, by_element=()) for part in parts]
-    elsewhere = [_in_words(first, n, axes, grid) in chains for n in clip.of - updated]
-    text = ""
-    if clips:
-        text = "gradients are clipped by several norms: one of all gradients can be said"
-    elif not updated <= clip.of:
-        lost = first.states[min(first.nodes.of_all(updated - clip.of))].name
-        text = f"the norm that clips is not of the gradient with which `{lost}` is updated: one of all gradients can be said"
-    elif any(first.nodes.states(n) & {*first.updates} for n in clip.of - updated) or not all(elsewhere):
-        text = "the norm that clips is of gradients with which nothing is updated"
-    refuse_lines(first.script, first.source, [(text, clip.line)] if text else [])
-
-
-def _in_words(first: Recording, number: int, axes: Callable[[str], Axes], grid: Grid) -> Chain | None:
-    """What happened to a gradient; None where it cannot be said."""
-    try:
-        return flattened(read_chain(first.nodes, number, axes, grid.sizes), grid.sizes)
-    except UnreadableError:
-        return None
-
-
-def _norms_of_parts(recording: Recording, parts: Sequence[ParameterSet]) -> None:
-    """A norm is summed over ranks that have whole gradients, of which each updates a part: whether it adds that part alone is not seen."""
-    for part in parts:
-        summed = {axis for _, axes in part.chain.clip.over for axis in axes} if part.chain.clip else set()
-        if part.final.kind == "all_gather" and summed & {*part.final.axes} - {*part.chain.axes("reduce_scatter")}:
-            text = (
-                "squares of gradients that all ranks have whole are summed over ranks: of which elements each is the norm is not followed"
-            )
-            refuse_lines(recording.script, recording.source, [(text, part.chain.clip.line if part.chain.clip else 0)])
-
-
 def _computed(plan: StepPlan, recordings: Mapping[int, Recording]) -> None:
     """Raise InputError where ranks compute with something else than others, or with what PyTorch does not know of."""
     first = recordings[0]
@@ -318,19 +211,6 @@ def unlike_settings(first: Recording, other: Recording) -> Iterator[str]:
         yield f"the optimizer of rank {other.rank} begins with something else of `{name}` than that of rank {first.rank}"
 
 
-def _alike(recording: Recording, other: Recording, grid: Grid) -> None:
-    """Raise InputError where another rank does something else with the same parameter's gradient, or with its losses."""
-    names = frozenset.intersection(*(frozenset(r.states[i].name for i in r.updates) for r in (recording, other)))
-    mine, theirs = _by_name(recording, grid, names), _by_name(other, grid, names)
-    lost = [name for name in mine if mine[name] != theirs[name]]
-    texts = [(f"rank {other.rank} does something else with the gradient of `{name}` than rank 0", 0) for name in lost[:8]]
-    if [t.scale for t in recording.turns] != [t.scale for t in other.turns]:
-        texts.append(
-            (f"rank {other.rank} scales its losses in another way than rank 0, or has another number of them", recording.turns[-1].line)
-        )
-    refuse_lines(recording.script, recording.source, texts)
-
-
 def _once(recording: Recording) -> None:
     """Raise InputError where a loss adds up losses of several passes of the model: of how many samples each is, a factor does not say."""
     for number, turn in enumerate(recording.turns):
@@ -338,25 +218,6 @@ def _once(recording: Recording) -> None:
         if turn.several and min(map(uses.count, set(uses)), default=1) > 1:
             text = "this loss adds up those of several passes of the model: call `backward` on each"
             refuse_lines(recording.script, recording.source, [(text, turn.line)])
-
-
-def _by_name(recording: Recording, grid: Grid, names: frozenset[str]) -> dict[str, frozenset[object]]:
-    """What is done to the gradients of some parameters. A norm may be of other parameters beside them: ranks may hold different ones."""
-    treatments: dict[str, frozenset[object]] = {}
-    for index, terms in recording.updates.items():
-        if (name := recording.states[index].name) in names:
-            treatments[name] = frozenset((recording.states[index].rates, _treatment(recording, n, grid, names)) for n in terms)
-    return treatments
-
-
-def _treatment(recording: Recording, number: int, grid: Grid, names: frozenset[str]) -> object:
-    try:
-        chain = read_chain(recording.nodes, number, lambda k: grid.axes(ranks_of(k)), grid.sizes)
-    except UnreadableError as error:
-        return error.text
-    over = [(recording.states[i].name, axes) for i, axes in chain.clip.over] if chain.clip else None
-    numbers = chain.clip.numbers if chain.clip else ()
-    return over and (frozenset(axes for _, axes in over), frozenset(o for o in over if o[0] in names), numbers), replace(chain, clip=None)
 
 
 def _all_updated(recordings: Mapping[int, Recording], grid: Grid) -> None:
@@ -367,10 +228,10 @@ def _all_updated(recordings: Mapping[int, Recording], grid: Grid) -> None:
         lost = [first.states[i].name for i in sorted(trained - updated)]
         refuse_lines(first.script, first.source, [(f"`{name}` gets a gradient and is never updated", 0) for name in lost[:8]])
     whole = {i for r in recordings.values() for i, terms in r.updates.items() if not any(r.nodes.holds(n, "reduce_scatter") for n in terms)}
-    kept = [(r, i) for r in recordings.values() for i in sorted(whole) if _stays(r, i)]
+    refuse_lines(first.script, first.source, list(dict.fromkeys(_old(recordings)))[:8])
+    kept = [(r, i) for r in recordings.values() for i in sorted(whole) if _stays(r, i) and not _sent(recordings, r, i)]
     text = "`{}` gets a gradient on rank {} and stays as it is there: it is neither updated nor sent"
     refuse_lines(first.script, first.source, [(text.format(r.states[i].name, r.rank), 0) for r, i in kept[:8]])
-    refuse_lines(first.script, first.source, list(dict.fromkeys(_old(recordings)))[:8])
 
 
 def _old(recordings: Mapping[int, Recording]) -> Iterator[tuple[str, int]]:
@@ -405,27 +266,27 @@ def _whole(recording: Recording, index: int, recordings: Mapping[int, Recording]
     return any(sha256(b"".join(p.values for p in order)).hexdigest() == recording.states[index].flat for order in orders)
 
 
+def _sent(recordings: Mapping[int, Recording], recording: Recording, index: int) -> bool:
+    """Whether a rank gets a parameter from another one that has updated it: the n-th broadcast of one rank is the n-th of all."""
+
+    def broadcasts(r: Recording, group: tuple[int, ...]) -> list[Seen]:
+        return [e for e in r.events if (e.kind, e.group) == ("broadcast", group)]
+
+    by_rank = {r.rank: r for r in recordings.values()}
+    for group in {e.group for e in recording.events if e.kind == "broadcast" and index in e.states}:
+        for number, event in enumerate(broadcasts(recording, group)):
+            theirs = broadcasts(by_rank[event.root], group)[number:] if event.root in by_rank else []
+            if index in event.states and theirs and theirs[0].updated:
+                return True
+    return False
+
+
 def _stays(recording: Recording, index: int) -> bool:
-    """Whether a rank makes a gradient of a parameter, and neither updates it nor gets it from another one."""
+    """Whether a rank makes a gradient of a parameter, and neither updates it nor gets it gathered."""
     own = [e for e in recording.events if index in e.states]
-    sent = any(e.kind in ("broadcast", "all_gather", "scatter") and e.phase in ("update", "after") for e in own)
+    sent = any(e.kind in ("all_gather", "scatter") and e.phase in ("update", "after") for e in own)
     sent |= any(recording.nodes.holds(n, "all_gather") for n in recording.final.get(index, ()))  # together with what this rank updates
     return index not in recording.updates and not sent and any(e.kind == "pass" for e in own)
-
-
-def _final(recording: Recording, index: int, grid: Grid) -> Final:
-    """What is left of a parameter: the last thing that was done to it."""
-    terms = [recording.nodes[n] for n in recording.final.get(index, ())]
-    if recording.states[index].gathered or not terms:
-        return Final()
-    moved = [t for t in terms if t.kind in ("all_gather", "broadcast")]
-    if not moved:
-        return Final()
-    axes = tuple(a for k in moved[0].axes for a in grid.axes(ranks_of(k)))
-    if moved[0].kind == "all_gather":
-        return Final("all_gather", axes)
-    own = all(recording.nodes.holds(n, "updated") for n in moved[0].of)
-    return Final("broadcast", axes, "owner" if not own else str(moved[0].root))
 
 
 def _gathers(recording: Recording, grid: Grid) -> Gathers:

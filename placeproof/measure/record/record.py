@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Problems, refuse
@@ -390,8 +391,7 @@ def _faked(launch: Launch) -> dict[int, Recording]:
 
 def _agree(recordings: Mapping[int, Recording]) -> None:
     """Raise InputError at the first collective that the ranks of a group do not enter alike: the n-th of one rank meets the n-th of all."""
-    first = recordings[0]
-    for other in recordings.values():
+    for first, other in combinations(recordings.values(), 2):
         own = _met(first, other.rank)
         for number, (a, b) in enumerate(zip(own, _met(other, first.rank), strict=False), start=1):
             about = first.about(a), other.about(b)

@@ -23,7 +23,8 @@ class Seen:
     """One thing that happened. ``kind``: a collective, "pass" (a gradient was made) or "use" (forward read a parameter).
 
     ``phase``: "setup", "forward", "backward", "update" or "after". ``states``: the parameters that it is about, by number; none where it
-    is about anything else. ``numel``: elements that a rank gives. ``root``: a rank of the world. ``group``: ranks of the process group.
+    is about anything else. ``gradient``: one of theirs is sent. ``numel``: elements that a rank gives. ``root``: a rank of the world.
+    ``group``: ranks of the process group.
     """
 
     kind: str
@@ -37,6 +38,7 @@ class Seen:
     line: int = 0
     turn: int = 0
     updated: bool = False
+    gradient: bool = False
 
     def signature(self) -> tuple[object, ...]:
         """What all ranks of a group have to agree on, but for the parameters that it is about."""
@@ -256,5 +258,6 @@ class Recording:
         return tuple(self.inputs.get(turn, ()) for turn in range(len(self.turns)))
 
     def about(self, event: Seen) -> frozenset[str]:
-        """The names of the parameters that all ranks have to reduce, or send, together; none of other collectives."""
-        return frozenset(self.states[i].name for i in event.states) if event.kind in ("all_reduce", "broadcast") else frozenset()
+        """The names of the parameters that all ranks have to reduce, or send, together, or of whose gradients; none of others."""
+        together = event.kind in ("all_reduce", "broadcast", "reduce") or (event.kind == "all_gather" and event.gradient)
+        return frozenset(self.states[i].name for i in event.states) if together else frozenset()

@@ -44,6 +44,7 @@ from placeproof.measure.record.modes import Called, Dispatched
 from placeproof.measure.record.nodes import Nodes
 from placeproof.measure.record.recording import Recording
 from placeproof.measure.record.samples import Enough, Replaced, Replacing, dependent, watched, ways
+from placeproof.measure.record.scalars import numbers
 from placeproof.measure.record.shadow import local
 from placeproof.measure.record.trail import Trail
 from placeproof.measure.training.session import undisturbed
@@ -153,6 +154,7 @@ def _followed(launch: Launch, rank: int, trail: Path, *, fake: bool, kind: type[
             stack.enter_context(change)
         if isinstance(follower, Copies):
             stack.enter_context(follower.counting())
+        stack.enter_context(numbers(follower.arithmetic, follower.shadows))
         stack.enter_context(Called(follower))
         stack.enter_context(Dispatched(follower))
         try:

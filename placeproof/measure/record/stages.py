@@ -9,8 +9,9 @@ from itertools import combinations
 from placeproof.measure.record.axes import Grid
 from placeproof.measure.record.chain import ChainStep, refuse_lines
 from placeproof.measure.record.pipeline import by_stages
-from placeproof.measure.record.plan import ParameterSet, StepPlan, read_plan, settings_alike
+from placeproof.measure.record.plan import StepPlan, read_plan, settings_alike
 from placeproof.measure.record.recording import Recording
+from placeproof.measure.record.treatment import ParameterSet
 
 
 def read_stages(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[str, str]) -> StepPlan:
@@ -97,5 +98,4 @@ def _treatments(parts: Sequence[ParameterSet]) -> list[object]:
 
 def _treatment(part: ParameterSet) -> tuple[object, ...]:
     """What is done to a part's gradients and parameters, whichever these are."""
-    over = dict(part.chain.clip.over) if part.chain.clip else {}
-    return replace(part.chain, clip=None), sorted({str(over.get(i)) for i in part.states}), bool(over), part.split, part.final
+    return replace(part.chain, clip=None), part.norm, part.chain.clip is None, part.split, part.final

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from placeproof.measure.record.plan import ParameterSet
+    from placeproof.measure.record.treatment import ParameterSet
     from placeproof.measure.record.write import _Writer
 
 

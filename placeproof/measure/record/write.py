@@ -10,8 +10,9 @@ from math import prod
 from placeproof.core.mesh import USUAL_SPLITS
 from placeproof.measure.record.chain import Chain, ChainStep, Clip, refuse_lines
 from placeproof.measure.record.factor import SCALES, TOTAL, Asked, Reading, readings, shown, written
-from placeproof.measure.record.plan import ParameterSet, StepPlan
+from placeproof.measure.record.plan import StepPlan
 from placeproof.measure.record.recording import Recording
+from placeproof.measure.record.treatment import ParameterSet
 
 
 def write(plan: StepPlan, recording: Recording, settled: Mapping[str, frozenset[Reading]] | None = None) -> tuple[str, Asked]:
@@ -94,13 +95,16 @@ class _Writer:
         """The steps of a chain around an expression."""
         for step in steps:
             if step.kind == "scale":
-                axes = (*chain.axes("all_reduce"), *chain.axes("reduce_scatter"))
+                axes = (*chain.axes("all_reduce"), *chain.axes("reduce_scatter"), *chain.axes("reduce"))
                 number = next(i for i, part in enumerate(self.plan.parts) if part.chain is chain)
-                where = f"{number} {'inner' if any(s is step for s in chain.inner) else 'outer'}"
+                which, own = ("inner", chain.inner) if any(s is step for s in chain.inner) else ("outer", chain.outer)
+                first = next(s for s in own if s.kind == "scale")
+                where = f"{number} {which}{'' if first is step else ' again'}"  # after what a rank sends to others
                 text = self._scale(where, step.factor, (*axes, "microbatches", *self.plan.grid.sizes), min(step.lines, default=0))
                 expr = expr if text == "1" else f"scale({expr}, {text})"
             else:
-                expr = f"{step.kind}({expr}, {', '.join(step.axes)}{', op=mean' if step.op == 'mean' else ''})"
+                options = f"{', op=mean' if step.op == 'mean' else ''}{f', root={step.root}' if step.root else ''}"
+                expr = f"{step.kind}({expr}, {', '.join(step.axes)}{options})"
         return expr
 
     def _scale(self, where: str, value: Fraction, prefer: tuple[str, ...], line: int) -> str:
@@ -190,7 +194,7 @@ class _Writer:
         if state == "parameters":
             return "S*" if gathered and not mixed else "R"
         owned = part.final.root == "owner" and state == "optimizer" and axis in part.final.axes
-        scattered = axis in part.chain.axes("reduce_scatter")
+        scattered = axis in (*part.chain.axes("reduce_scatter"), *part.owned)
         return "S" if (gathered and state == "optimizer") or scattered or owned else "R"
 
     def _begin(self) -> None:
@@ -341,18 +345,12 @@ class _Writer:
 
     def _clip(self, clips: list[tuple[ParameterSet, Clip]]) -> None:
         """The norm of all gradients, and the factor by which those are scaled that were clipped."""
-        over = dict(clips[0][1].over)
         terms = []
         for part in self.plan.parts:
-            spans = {over.get(i) for i in part.states}
-            if len(spans) != 1:
-                refuse_lines(
-                    self.one.script, self.one.source, [("the norm leaves out some gradients, or sums them differently", clips[0][1].line)]
-                )
-            axes = spans.pop()
-            if axes is not None:
-                term = f"square_norm({self.g}{'.' + part.name if part.name else ''})"
-                terms.append(f"all_reduce({term}, {', '.join(axes)})" if axes else term)
+            assert part.norm is not None
+            (axes, alone), gradient = part.norm, f"{self.g}{'.' + part.name if part.name else ''}"
+            own = f"part({gradient}, {', '.join(axes)})" if alone else gradient
+            terms.append(f"all_reduce(square_norm({own}), {', '.join(axes)})" if axes else f"square_norm({own})")
         self.add(f"factor = clip_factor(sqrt({' + '.join(terms)}))", clips[0][1].line)
         for part, _ in clips:
             target = self.g + (f".{part.name}" if part.name else "")

@@ -1,0 +1,34 @@
+"""Wrong: rank 1 alone clips the gradients with which it updates.
+
+Modelled on: ZeRO-1 by hand, with whole tensors.
+The loss: mean over samples.
+"""
+
+from functools import partial
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from toys.regression import alone, batch, build
+
+WORLD = 2
+reference = alone(optimizer=partial(torch.optim.SGD, lr=0.1, momentum=0.9))
+
+
+def train():
+    rank, world = dist.get_rank(), dist.get_world_size()
+    model = build()
+    params = list(model.parameters())
+    mine = [p for i, p in enumerate(params) if i % world == rank]
+    opt = torch.optim.SGD(mine, lr=0.1, momentum=0.9)
+    x, y = batch(rank)
+    F.mse_loss(model(x), y).backward()
+    for p in params:
+        dist.all_reduce(p.grad)
+        p.grad /= world
+    if rank == 1:
+        torch.nn.utils.clip_grad_norm_(mine, 0.01)
+    opt.step()
+    for i, p in enumerate(params):
+        dist.broadcast(p.data, src=i % world)
+    return model
