@@ -260,6 +260,7 @@ EXPLAINERS: tuple[Callable[[str], list[str] | None], ...] = (
     _collective,
     _operation,
     _precision,
+    _term,
     _assumption,
     _not_equivalent,
     _rule,
@@ -269,7 +270,6 @@ EXPLAINERS: tuple[Callable[[str], list[str] | None], ...] = (
     _model,
     _schedule,
     _cluster,
-    _term,
     _theorem,
 )
 
