@@ -111,3 +111,9 @@ def _numbered(written: str, rows: dict[KeyPath, int], *, new: bool) -> KeyPath:
         rows[names] = rows.get(names, 0) + 1
         table = (*names, rows[names] - 1)
     return table
+
+
+@lru_cache(maxsize=16)
+def lines_of(text: str) -> tuple[str, ...]:
+    """The lines of a text. A file of which much is wrong is asked for them at each place."""
+    return tuple(text.splitlines())

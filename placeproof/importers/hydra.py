@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from placeproof.core.diagnostics import Place, Problems
-from placeproof.core.places import KeyPath
+from placeproof.core.places import KeyPath, lines_of
 
 #: ``name=`` with what stands before it: `+` adds a name, `++` sets or adds it, `~` takes one away.
 NAME = re.compile(r"(\+\+|\+|~)?([A-Za-z_][\w./@:-]*)=")
@@ -95,7 +95,7 @@ class Overrides:
     def place(self, span: tuple[int, int, int]) -> Place:
         """Where a word stands."""
         line, column, length = span
-        lines = self.text.splitlines()
+        lines = lines_of(self.text)
         return Place(source=self.source, line=line, column=column, length=length, text=lines[line - 1] if line <= len(lines) else "")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from threading import Thread
 
@@ -13,7 +14,9 @@ import pytest
 import placeproof
 from placeproof.cli.main import run
 from placeproof.core import bounds
+from placeproof.core.diagnostics import InputError
 from placeproof.core.files import MOST_BYTES
+from placeproof.importers import read_config
 
 STEP = "mesh(dp{degree})\ngradients = scale(all_reduce(backward(parameters), dp), {factor})\n"
 STEP += "parameters, optimizer = update(parameters, optimizer, gradients)\n"
@@ -149,3 +152,15 @@ def test_what_comes_through_a_pipe_is_what_a_file_says(name: str, tmp_path: Path
         for folder in (tmp_path, tmp_path / "pipe")
     ]
     assert answers[0] == answers[1] != b""
+
+
+def test_many_wrong_words_take_no_longer_than_their_number(tmp_path: Path) -> None:
+    def seconds(count: int) -> float:
+        (tmp_path / "a.sh").write_text("python3 -m verl.trainer.main_ppo " + "- " * count + "\n" * count)
+        before = time.process_time()
+        with pytest.raises(InputError, match="is no setting with a value"):
+            read_config(str(tmp_path / "a.sh"), system="verl", world=8)
+        return time.process_time() - before
+
+    seconds(100)
+    assert seconds(10_000) < 3 * 5 * seconds(2_000)

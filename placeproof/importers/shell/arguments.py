@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from placeproof.core.diagnostics import Place, Problems
-from placeproof.core.places import KeyPath
+from placeproof.core.places import KeyPath, lines_of
 from placeproof.importers import hydra
 from placeproof.importers.document import Document, overridden
 from placeproof.importers.fields import Field
@@ -211,5 +211,5 @@ class Overrides(Arguments):
 def in_source(source: str, text: str, span: Span) -> Place:
     """A place in a file."""
     line, column, length = span
-    lines = text.splitlines()
+    lines = lines_of(text)
     return Place(source=source, line=line, column=column, length=length, text=lines[line - 1] if line <= len(lines) else "")
