@@ -79,12 +79,10 @@ LONG = ("--catalogue", "--update", "--plans", "--uneven", "explore", "--address"
 @cache
 def commands() -> Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]:
     """Each command that is registered, with its options that take a value, and those that take none."""
-    import typer
-
-    from placeproof.cli.main import app
+    from placeproof.cli.main import program
 
     known = {}
-    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+    for name, command in program.commands.items():
         said = [(option, param.is_flag) for param in command.params for option in param.opts if option.startswith("-")]
         valued, flags = (tuple(option for option, is_flag in said if is_flag is kind and option not in LONG) for kind in (False, True))
         known[name] = (valued, flags)

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from option_pages import options
 from pipe_tables import block, plain
 
-from placeproof.cli.main import app, run
+from placeproof.cli.main import program, run
 from placeproof.core.codes import CODES, Code
 
 _COLUMNS = "100"
@@ -30,9 +30,8 @@ def printed(*arguments: str) -> str:
 def commands() -> str:
     """The help of the program and of each command, and a table of its options with anchors and examples."""
     parts = [block(printed("--help"))]
-    for command in app.registered_commands:
-        assert command.name is not None
-        parts += [f"## placeproof {command.name}\n", block(printed(command.name, "--help")), options(command.name)]
+    for name in program.commands:
+        parts += [f"## placeproof {name}\n", block(printed(name, "--help")), options(name)]
     return "\n".join(parts)
 
 

@@ -9,17 +9,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import typer
 from pipe_tables import code, plain, table
 
-from placeproof.cli.main import app
+from placeproof.cli.main import program
 
 _PAGES = Path(__file__).parent.parent
 
 
 def options(name: str) -> str:
     """The arguments and options of a command: as they are written, what they do, and an example."""
-    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+    command = program.commands[name]
     rows = [(_written(name, p), plain(p.help or ""), _example(name, p)) for p in command.params if not getattr(p, "hidden", False)]
     return table(["option", "does", "example"], rows)
 
@@ -39,7 +38,7 @@ def anchor(command: str, option: str) -> str:
 
 
 def _context() -> Any:
-    return typer.main.get_command(app).make_context("placeproof", ["--help"], resilient_parsing=True)
+    return program.make_context("placeproof", ["--help"], resilient_parsing=True)
 
 
 def _example(command: str, parameter: Any) -> str:

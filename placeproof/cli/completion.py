@@ -87,7 +87,7 @@ def _words(line: str) -> list[str]:
 def _candidates(before: Sequence[str], word: str, commands: Mapping[str, Any]) -> Iterable[str]:
     name = next((one for one in before if not one.startswith("-")), None)
     if name is None:
-        return [*(each for each, of in commands.items() if not of.hidden), "--help", "--version"]
+        return [*commands, "--help", "--version"]
     if name not in commands:
         return []
     options = {text: param for param in commands[name].params for text in param.opts if text.startswith("-")}

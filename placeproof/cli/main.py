@@ -3,65 +3,81 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from placeproof.cli import (
-    accuracy,
-    calibrate,
-    check,
-    compare,
-    completion,
-    derive,
-    diff,
-    experiment,
-    explain,
-    explore,
-    fit,
-    listing,
-    measure,
-    plan,
-    prove,
-    replay,
-    shapes,
-    trace,
-    verify,
-)
 from placeproof.cli.process import EXIT_BAD_INPUT, EXIT_BUG, EXIT_INTERRUPTED, prepare, ticker
 from placeproof.cli.terminal import Command, aside, end, say
 from placeproof.core.diagnostics import InputError, refuse
 from placeproof.core.spelling import hearing
 
-app = typer.Typer(
-    name="placeproof",
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
-    pretty_exceptions_enable=False,
-    help="Derive what a parallelism strategy costs, and prove that it trains what one device trains.",
-)
-app.command("derive", cls=Command, short_help="Memory and traffic of a strategy, or what a model costs.", no_args_is_help=True)(
-    derive.command
-)
-app.command("compare", cls=Command, short_help="Strategies side by side, the best first.", no_args_is_help=True)(compare.command)
-app.command("diff", cls=Command, short_help="What changed from one to another.", no_args_is_help=True)(diff.command)
-app.command("fit", cls=Command, short_help="What fits, and what to change first.", no_args_is_help=True)(fit.command)
-app.command("explore", cls=Command, short_help="The page of any strategy, in a browser of this machine.")(explore.command)
-app.command("plan", cls=Command, short_help="The best placements of a model on a cluster.", no_args_is_help=True)(plan.command)
-app.command("prove", cls=Command, short_help="Whether a step trains what one device trains.", no_args_is_help=True)(prove.command)
-app.command("verify", cls=Command, short_help="Check a certificate without a solver.", no_args_is_help=True)(verify.command)
-app.command("measure", cls=Command, short_help="A step of PyTorch beside its prediction.", no_args_is_help=True)(measure.command)
-app.command("shapes", cls=Command, short_help="The shapes of a training script's module.", no_args_is_help=True)(shapes.command)
-app.command("replay", cls=Command, short_help="A counterexample on real processes.", no_args_is_help=True)(replay.command)
-app.command("accuracy", cls=Command, short_help="Predictions beside what others measured.", no_args_is_help=True)(accuracy.command)
-app.command("calibrate", cls=Command, short_help="Fit a cluster to measured steps.", no_args_is_help=True)(calibrate.command)
-app.command("experiment", cls=Command, short_help="Predictions of the theory, on PyTorch.", no_args_is_help=True)(experiment.command)
-app.command("trace", cls=Command, short_help="A training script's step, as a program.", no_args_is_help=True)(trace.command)
-app.command("check", cls=Command, short_help="Check theorems against what is expected.")(check.command)
-app.command("list", cls=Command, short_help="What there is: strategies, models, clusters, ...", no_args_is_help=True)(listing.command)
-app.command("explain", cls=Command, short_help="A name or an error code in words.", no_args_is_help=True)(explain.command)
-app.command("completion", cls=Command, short_help="What a shell completes command lines with.", no_args_is_help=True)(completion.command)
+
+@dataclass(frozen=True, slots=True)
+class _About:
+    """A command. ``module``: its own, where it has another name; ``bare``: whether it does something without any argument."""
+
+    help: str
+    module: str = ""
+    bare: bool = False
+
+
+_COMMANDS = {
+    "derive": _About("Memory and traffic of a strategy, or what a model costs."),
+    "compare": _About("Strategies side by side, the best first."),
+    "diff": _About("What changed from one to another."),
+    "fit": _About("What fits, and what to change first."),
+    "explore": _About("The page of any strategy, in a browser of this machine.", bare=True),
+    "plan": _About("The best placements of a model on a cluster."),
+    "prove": _About("Whether a step trains what one device trains."),
+    "verify": _About("Check a certificate without a solver."),
+    "measure": _About("A step of PyTorch beside its prediction."),
+    "shapes": _About("The shapes of a training script's module."),
+    "replay": _About("A counterexample on real processes."),
+    "accuracy": _About("Predictions beside what others measured."),
+    "calibrate": _About("Fit a cluster to measured steps."),
+    "experiment": _About("Predictions of the theory, on PyTorch."),
+    "trace": _About("A training script's step, as a program."),
+    "check": _About("Check theorems against what is expected.", bare=True),
+    "list": _About("What there is: strategies, models, clusters, ...", module="listing"),
+    "explain": _About("A name or an error code in words."),
+    "completion": _About("What a shell completes command lines with."),
+}
+
+
+class _Commands(Mapping[str, TyperCommand]):
+    """All commands, each imported when it is asked for: one that runs does not wait for what others import."""
+
+    def __getitem__(self, name: str) -> TyperCommand:
+        return _command(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_COMMANDS)
+
+    def __len__(self) -> int:
+        return len(_COMMANDS)
+
+
+@cache
+def _command(name: str) -> TyperCommand:
+    about = _COMMANDS[name]
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    register = alone.command(name, cls=Command, short_help=about.help, no_args_is_help=not about.bare)
+    register(import_module(f"placeproof.cli.{about.module or name}").command)
+    made = typer.main.get_command(alone)
+    assert isinstance(made, TyperCommand)
+    return made
+
+
+class _Program(TyperGroup):
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about.help) for name, about in _COMMANDS.items()])
 
 
 def _version(value: bool) -> None:
@@ -72,11 +88,30 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: bool = typer.Option(False, "-V", "--version", callback=_version, is_eager=True, help="Show the version and exit."),
 ) -> None:
-    pass
+    """Derive what a parallelism strategy costs, and prove that it trains what one device trains."""
+
+
+def _made() -> TyperGroup:
+    app = typer.Typer(
+        name="placeproof",
+        cls=_Program,
+        add_completion=False,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    )
+    app.callback()(_options)
+    made = typer.main.get_command(app)
+    assert isinstance(made, TyperGroup)
+    made.commands = _Commands()  # type: ignore[assignment]  # which nobody adds to
+    return made
+
+
+#: All of the command line; its ``commands`` by name.
+program = _made()
 
 
 def main() -> None:
@@ -98,7 +133,7 @@ def run(arguments: list[str]) -> int:
         if any("\0" in text for text in arguments):  # no shell passes one, and no system call takes one
             refuse("PP104", "an argument holds a zero byte", help="leave it out")
         with hearing():
-            code = app(_with_texts(arguments), prog_name="placeproof", standalone_mode=False)
+            code = program.main(_with_texts(arguments), prog_name="placeproof", standalone_mode=False)
             end()
         sys.stdout.flush()
     except InputError as error:
@@ -121,8 +156,9 @@ def _with_texts(arguments: list[str]) -> list[str]:
     """With `--from`, a whole command line of another program may be an argument: a text with spaces is no option of ours."""
     if not any(a == "--from" or a.startswith("--from=") for a in arguments):
         return arguments
-    commands = typer.main.get_command(app).commands.values()  # type: ignore[attr-defined]
-    valued = tuple(f"{name}=" for command in commands for option in command.params for name in option.opts if name.startswith("--"))
+    valued = tuple(
+        f"{name}=" for command in program.commands.values() for option in command.params for name in option.opts if name.startswith("--")
+    )
     return [f" {a}" if a.startswith("--") and " " in a and not a.startswith(valued) else a for a in arguments]
 
 

@@ -14,14 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer
 
 from placeproof.cli.completion import completed
-from placeproof.cli.main import app, run
+from placeproof.cli.main import program, run
 from placeproof.report.glossary import terms
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = typer.main.get_command(app)
 
 
 @pytest.mark.parametrize(
@@ -45,11 +43,11 @@ PROGRAM = typer.main.get_command(app)
     ],
 )
 def test_offered(line: str, expected: list[str]) -> None:
-    assert completed(line, PROGRAM) == expected
+    assert completed(line, program) == expected
 
 
 def test_every_command_is_offered() -> None:
-    offered = completed("placeproof ", PROGRAM)
+    offered = completed("placeproof ", program)
     assert {"derive", "compare", "prove", "check", "list", "explain", "completion", "--help"} <= set(offered)
 
 

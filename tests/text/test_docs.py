@@ -22,9 +22,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 from samples import NIGHTLY
-from typer.main import get_command
 
-from placeproof.cli.main import app, run
+from placeproof.cli.main import program, run
 from placeproof.core.mesh import SPLITS
 from placeproof.core.precision import PRECISIONS
 from placeproof.importers import SYSTEMS
@@ -123,7 +122,7 @@ def test_pages_are_generated(built: Path) -> None:
     errors = (built / "reference" / "errors.html").read_text(encoding="utf-8")
     assert "placeproof has a bug" not in errors
     options = (built / "reference" / "command-line.html").read_text(encoding="utf-8")
-    commands = get_command(app).commands.items()  # type: ignore[attr-defined]
+    commands = program.commands.items()
     every = [f"{name}{p.opts[0]}" for name, command in commands for p in command.params if p.opts[0].startswith("--")]
     assert len(every) > 100
     assert not [name for name in every if f'id="{name}"' not in options]

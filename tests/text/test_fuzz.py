@@ -35,15 +35,15 @@ import fuzz
 from fuzz_inputs import CATEGORIES
 from fuzz_mutate import Case
 from placeproof.cli import main as cli
-(info,) = (one for one in cli.app.registered_commands if one.name == "list")
+listed = cli.program.commands["list"]
 CATEGORIES.clear()
 CATEGORIES["list"] = lambda rng: Case("list", ["list", "modes"], {{"a": b"x\\ny\\n"}})
 fuzz.SECONDS, fuzz.BYTES = 1, 2**28
 found = []
 for body in {bodies!r}:
     names = {{}}
-    exec("def broken(what: str):\\n" + body, names)
-    info.callback = names["broken"]
+    exec("def broken(**_):\\n" + body, names)
+    listed.callback = names["broken"]
     found += fuzz.fuzz(0, range(1), minimise=True)
 print(json.dumps(found))
 """
@@ -74,10 +74,10 @@ sys.path[:0] = {paths!r}
 import fuzz
 from fuzz_mutate import Case
 from placeproof.cli import main as cli
-(info,) = (one for one in cli.app.registered_commands if one.name == "list")
+listed = cli.program.commands["list"]
 names = {{}}
 exec({body!r}, names)
-info.callback = names["reader"]
+listed.callback = names["reader"]
 def wrong(want, new, old="good"):
     base = Case("list", ["list", old])
     case = Case("list", ["list", new], want=want, base=base)
@@ -85,7 +85,7 @@ def wrong(want, new, old="good"):
 print(json.dumps([wrong(*one) for one in {asked!r}]))
 """
 READER = """
-def reader(kind: str):
+def reader(kind, **_):
     print({"bad": "refused", "other": "otherwise in 3 ms", "named": "qq is of no matter"}.get(kind, "as usual in 4 ms"))
     if kind == "bad":
         import sys

@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 from samples import NIGHTLY
 
-from placeproof.cli.main import app, run
+from placeproof.cli import main as cli
+from placeproof.cli.main import run
 
-COMMANDS = [str(info.name) for info in app.registered_commands]
+COMMANDS = [*cli.program.commands]
 #: Something short that each command can be asked, and the exit codes that it may then have: without PyTorch some refuse.
 ASKED: dict[str, tuple[list[str], set[int]]] = {
     "derive": (["zero3"], {0}),
@@ -111,11 +112,11 @@ def test_an_interrupt_is_130_and_says_so(command: str) -> None:
     import functools, os, signal
     signal.signal(signal.SIGINT, signal.default_int_handler)
     from placeproof.cli import main as cli
-    for info in cli.app.registered_commands:
-        def heard(*args, of=info.callback, **options):
+    for command in cli.program.commands.values():
+        def heard(*args, of=command.callback, **options):
             os.kill(os.getpid(), signal.SIGINT)
             return of(*args, **options)
-        info.callback = functools.wraps(info.callback)(heard)
+        command.callback = functools.wraps(command.callback)(heard)
     """
     done = ended(command, *ASKED[command][0], before=before)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
@@ -131,12 +132,12 @@ def test_an_interrupt_that_python_drops_ends_the_process() -> None:
         def __del__(self):
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.01)
-    for info in cli.app.registered_commands:
+    for command in cli.program.commands.values():
         def deaf(*args, **options):
             one = Last()
             del one
             time.sleep(60)
-        info.callback = functools.wraps(info.callback)(deaf)
+        command.callback = functools.wraps(command.callback)(deaf)
     """
     done = ended("derive", "ddp", before=before)
     assert (done.returncode, done.stdout, done.stderr.splitlines()[-1]) == (130, "", "interrupted")
@@ -367,9 +368,8 @@ def test_nothing_else_ends_a_command(
     def broken(*_: object, **__: object) -> None:
         raise error
 
-    (info,) = (one for one in app.registered_commands if one.name == command)
-    monkeypatch.setattr(info, "callback", broken)
-    assert run([command]) == 70
+    monkeypatch.setattr(cli.program.commands[command], "callback", broken)
+    assert run([command, *ASKED[command][0]]) == 70
     assert "placeproof has a bug" in capsys.readouterr().err
 
 
