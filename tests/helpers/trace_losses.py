@@ -266,6 +266,14 @@ BODIES = {
         optimizer.step()
         return result(net)
     """,
+    "a constant, between ranks that cancel": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        loss = mse(net(x), y) * world()
+        (0.1 * loss / world()).backward()
+        optimizer.step()
+        return result(net)
+    """,
     "a number of samples": """
         net, (x, y) = DDP(model()), data()
         optimizer = sgd(net)

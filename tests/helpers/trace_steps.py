@@ -1157,7 +1157,7 @@ STEPS = {
             p.grad.mul_(0.05 / (total + 1e-6))
         optimizer.step()
         """,
-        "`mul` by a number that is no simple fraction",
+        "`mul` by a number that may be made of a norm",
     ),
     "parts that are updated, with a norm over all ranks of what each has": (
         """

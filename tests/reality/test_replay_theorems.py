@@ -134,7 +134,7 @@ def test_the_command_replays_what_it_writes_of_a_ring(
     assert command(["prove", str(path), "--json"]) == 1
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(capsys.readouterr().out.encode())))
     assert command(["replay", "-", "--backend", "gloo"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "reproduced bit for bit on 2 processes: 192 numbers"
+    assert capsys.readouterr().out.splitlines()[0] == "reproduced bit for bit on 2 processes: 192 numbers"
 
 
 def sizes(program: Program, length: int) -> dict[str, int]:

@@ -97,9 +97,9 @@ def _folded(plan: StepPlan, first: Recording, saying: Saying) -> None:
     counts = (1, plan.turn.count, plan.turn.rows)
     known = {n for n in plan.turn.numbers if any(readings(abs(n) * count, sizes) for count in counts)}
     odd = [(i, n) for i, n in enumerate(plan.turn.numbers) if n not in first.scales | known]
-    if plan.turn.summed or not odd or (other := _elsewhere(saying)[0]) is None:
+    if plan.turn.summed or not odd or (other := _elsewhere(saying, len(plan.turn.numbers))[0]) is None:
         return
-    lost = [n for i, n in odd if other.turn.numbers[i : i + 1] != (n,)]
+    lost = [n for i, n in odd if other.turn.numbers[i] != n]
     text = "the loss is multiplied by {}, another number with other numbers of ranks: multiply by a constant and by ranks apart"
     refuse_lines(first.script, first.source, [(text.format(written(n)), plan.turn.line) for n in lost[:1]])
 
@@ -109,9 +109,8 @@ def _constant(plan: StepPlan, first: Recording, places: Sequence[int], saying: S
     numbers = [plan.turn.numbers[i] for i in places if plan.turn.numbers[i] != -1]
     if not numbers:
         return True
-    other, tried = _elsewhere(saying)
-    own = other.turn.numbers if other is not None else ()
-    if other is not None and [own[i] for i in places if i < len(own)] != [plan.turn.numbers[i] for i in places]:
+    other, tried = _elsewhere(saying, len(plan.turn.numbers))
+    if other is not None and any(other.turn.numbers[i] != plan.turn.numbers[i] for i in places):
         return False
     ways = [(n, way) for n in numbers for way in _ways(n, plan, named=saying.named or other is None)]
     if other is None and not ways:
@@ -121,14 +120,19 @@ def _constant(plan: StepPlan, first: Recording, places: Sequence[int], saying: S
     return True
 
 
-def _elsewhere(saying: Saying) -> tuple[StepPlan | None, str]:
-    """The step with another number of ranks, and why there is none."""
+def _elsewhere(saying: Saying, count: int | None = None) -> tuple[StepPlan | None, str]:
+    """The step with another number of ranks, and why there is none. ``count``: of the numbers around its loss, which are compared one by
+    one; a division by a single rank is none."""
     tried = ""
     for world in saying.worlds:
         try:
-            return saying.again(world)[1], ""
+            other = saying.again(world)[1]
         except InputError as error:
             tried = f"with {world} ranks: {error.diagnostics[0].message}"
+            continue
+        if count is None or len(other.turn.numbers) == count:
+            return other, ""
+        tried = f"with {world} ranks: the loss has other numbers"
     return None, tried
 
 
