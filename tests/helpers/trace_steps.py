@@ -773,6 +773,36 @@ STEPS = {
         """,
         "rank 1 computes `mm` with another tensor of shape (4, 4) than rank 0",
     ),
+    "another fixed matrix on one rank, written as an array of NumPy": (
+        """
+        net, (x, y) = model(), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        fixed = torch.empty(4, 4)
+        array = fixed.numpy()
+        array[:] = 1 + dist.get_rank()
+        mse(net(x) @ fixed, y).backward()
+        average(net)
+        optimizer.step()
+        """,
+        "rank 1 computes `mm` with another tensor of shape (4, 4) than rank 0",
+    ),
+    "gradients beside what nobody has written": (
+        """
+        net, (x, y) = model(), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x), y).backward()
+        before = torch.full((3,), float(dist.get_rank()))  # whose memory may be given out again
+        del before
+        flat = torch.cat([*(p.grad.reshape(-1) for p in net.parameters()), torch.empty(3)])
+        dist.all_reduce(flat)
+        at = 0
+        for p in net.parameters():
+            p.grad.copy_(flat[at : at + p.numel()].view_as(p) / dist.get_world_size())
+            at += p.numel()
+        optimizer.step()
+        """,
+        "proved",
+    ),
     "gradients that are written as arrays of NumPy": (
         """
         net, (x, y) = model(), data()

@@ -21,6 +21,8 @@ from placeproof.measure.record.shadow import local
 
 #: Operations of which a whole number is a number like any other, and neither a size nor a place.
 _NUMBERS = frozenset(("add", "clamp", "clamp_max", "clamp_min", "div", "ge", "gt", "le", "lt", "mul", "pow", "rsub", "sub"))
+#: What makes a tensor of which nobody has written an element: whatever it holds, it is no number of a rank.
+_UNWRITTEN = frozenset(("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"))
 #: What computes nothing: a tensor is shown, or read as another one.
 _SHOWN = frozenset(("_local_scalar_dense", "_to_copy", "alias", "clone", "copy_", "detach", "lift_fresh"))
 
@@ -55,6 +57,7 @@ class Computed:
         self.sizes: set[int] = set()
         self.buffers: set[int] = set()
         self.results: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.unwritten = Memory()
         self._early: list[tuple[Where, tuple[str, str], frozenset[int]]] = []  # before anything was given to the model
         self._digests: dict[tuple[Any, ...], tuple[StorageWeakRef, str]] = {}
 
@@ -95,9 +98,17 @@ class Computed:
             values = tuple(_numbers(arguments, where[1].rstrip("_") in _NUMBERS))
             self.recording.numbers.setdefault(where, set()).update(values)
             self.recording.beside.setdefault(where, set()).update(self._beside(where, beside))
+        self._holds(func, written)
         self.origins.made(read, written)
         if after := [n for n in map(self.made_after, read) if n is not None]:
             self.made(written, min(after))
+
+    def _holds(self, func: Any, written: Sequence[Tensor]) -> None:
+        """Which tensors hold what nobody has written: those that an operation makes so, until another one writes to them."""
+        if func.overloadpacket.__name__ in _UNWRITTEN:
+            self.unwritten.keep(written)
+        elif not func.is_view:
+            self.unwritten.forget(written)
 
     def _beside(self, where: Where, read: Sequence[Tensor]) -> Iterable[tuple[str, str]]:
         """Tensors that are neither a result of differentiation nor of samples, whose sizes are not known before the model is run."""
@@ -105,6 +116,7 @@ class Computed:
             if (
                 type(tensor) is not Tensor
                 or _storage(tensor) in self.buffers
+                or self.unwritten.is_as_kept(tensor)  # NumPy may have written to it, too
                 or tensor.requires_grad
                 or not tensor.numel()
                 or tensor.layout != torch.strided
@@ -179,8 +191,15 @@ class Memory:
 
     def changed(self, tensor: Tensor) -> bool:
         """Whether a tensor is not what was last written there."""
+        return (known := self._known(tensor)) is not None and known != _sum(tensor)
+
+    def is_as_kept(self, tensor: Tensor) -> bool:
+        """Whether a tensor is kept, and what it was."""
+        return (known := self._known(tensor)) is not None and known == _sum(tensor)
+
+    def _known(self, tensor: Tensor) -> int | None:
         known = self._sums.get(_storage(tensor))
-        return known is not None and not known[0].expired() and known[1] == _form(tensor) and known[2] != _sum(tensor)
+        return known[2] if known is not None and not known[0].expired() and known[1] == _form(tensor) else None
 
 
 def _form(tensor: Tensor) -> tuple[Any, ...]:
