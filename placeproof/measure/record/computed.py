@@ -106,7 +106,7 @@ class Computed:
     def _holds(self, func: Any, written: Sequence[Tensor]) -> None:
         """Which tensors hold what nobody has written: those that an operation makes so, until another one writes to them."""
         if func.overloadpacket.__name__ in _UNWRITTEN:
-            self.unwritten.keep(written)
+            self.unwritten.keep(t for t in written if type(t) is Tensor)  # a fake one has no elements
         elif not func.is_view:
             self.unwritten.forget(written)
 
