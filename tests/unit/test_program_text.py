@@ -474,6 +474,8 @@ def test_what_is_not_readable_is_shown_as_it_is_written() -> None:
         ("inner(dp=2)\ninner(dp=3)", "said twice"),
         ('splits(dp="batch")\nsplits(dp="hidden")', "said twice"),
         ("unit(2)\nunit(3)", "said twice"),
+        ("gradients = all_reduce(backward(parameters), dp, op=mean, op=sum)", "`op` is said twice"),
+        ('place(parameters, dp="R", dp="S")', "`dp` is said twice"),
         ("reference(clip=global_norm)\nreference(clip=none)", "said twice"),
         ('place(parameters, dp="S", dp="R")', "twice"),
         ('without("real-arithmetic")', "cannot be dropped"),
