@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache
 from math import prod
 
@@ -209,8 +210,8 @@ def _devices(question: Question, axis: Axis | None) -> Limit:
 
 
 def _changes(question: Question, member: Member, fits: Fits) -> tuple[Change, ...]:
-    """The changes that save memory, those that save most first; before them, where it does not fit, those with which it does, the fastest
-    first."""
+    """The changes that save memory, those that save most first; before them, where it does not fit, those with which it does: on the fewest
+    devices first, and of these the fastest."""
     before = member.value("peak")
     assert before is not None
     found = []
@@ -222,15 +223,22 @@ def _changes(question: Question, member: Member, fits: Fits) -> tuple[Change, ..
         peak = changed.value("peak")
         if peak is not None and peak < before and changed.step is not None:
             found.append(Change(text=text, member=changed, saves=before - peak, fits=fits_all(changed.step)))
-    enough = [] if fits else sorted((c for c in found if c.fits), key=lambda c: -(c.member.tokens or 0))
+    enough = [] if fits else sorted((c for c in found if c.fits), key=_first)
     return (*enough, *sorted((c for c in found if c not in enough), key=lambda c: -c.saves))
+
+
+def _first(change: Change) -> tuple[int, Fraction]:
+    step = change.member.step
+    assert step is not None
+    return step.devices, -(change.member.tokens or Fraction(0))
 
 
 def _others(question: Question) -> Iterator[tuple[str, Question]]:
     """Changes of how a model is run, of the strategy, and of sizes, each as it is said."""
     for word in _RECOMPUTED:
         yield f"--recompute {word}", replace(question, run=replace(question.run, recompute=word))
-    for name in _strategies(question.strategy):
+    smaller = [f"{question.strategy.name} * accumulate"] if question.batch is not None else []
+    for name in (*_strategies(question.strategy), *smaller):
         try:
             other = parse_strategy(name)
         except InputError:

@@ -111,7 +111,7 @@ def test_open_degrees_are_the_fewest_that_fit() -> None:
 
 
 def test_changes_are_those_that_were_said() -> None:
-    """What is saved is the difference of two derivations of their own; the first one fits, and is the fastest that does."""
+    """What is saved is the difference of two derivations of their own; those that fit come first."""
     found = placeproof.fit("zero1(8) * tp(8)", "llama3-70b", "dgx-h100", b=4)
     texts = {c.text: c for c in found.changes}
     whole = {  # by day two
@@ -128,7 +128,17 @@ def test_changes_are_those_that_were_said() -> None:
         assert texts[said].fits is fits(text, "llama3-70b", **options)
     enough = [c for c in found.changes if c.fits]
     assert [*found.changes][: len(enough)] == enough
-    assert [c.member.tokens for c in enough] == sorted((c.member.tokens for c in enough), reverse=True)
+
+
+def test_a_step_with_so_many_sequences_may_be_made_of_smaller_micro_batches() -> None:
+    """That comes before more devices."""
+    found = placeproof.fit("fsdp(64)", "llama3-70b", "dgx-h100", global_batch=256, recompute="full")
+    change, more = found.changes
+    assert (change.text, change.fits) == ("`fsdp(64) * accumulate`", True)
+    assert (more.text, more.fits) == ("twice the devices, N_dp = 128", True)
+    smaller = placeproof.fit("fsdp(64) * accumulate", "llama3-70b", "dgx-h100", global_batch=256, recompute="full")
+    assert change.saves == found.member.value("peak") - smaller.member.value("peak") > 0
+    assert all("accumulate" not in c.text for c in smaller.changes)
 
 
 @given(st.lists(st.integers(0, 3 * PATIENCE), unique=True, max_size=40), st.integers(-1, 3 * PATIENCE))

@@ -41,7 +41,8 @@ def answer(d: ModelDerivation, numbers: Numbers, step: StepTime | None) -> Itera
 def assumed(numbers: Numbers) -> list[str]:
     """What stands for what nobody set."""
     listed = " and ".join(_ASSUMED[name] for name in numbers.assumed)
-    return [f"assumed: {listed}; `--set` and `--global-batch` say it otherwise"] if listed else []
+    otherwise = "`--set` and `--global-batch` say it" if len(numbers.assumed) > 1 else f"`--set {''.join(numbers.assumed)}=N` says it"
+    return [f"assumed: {listed}; {otherwise} otherwise"] if listed else []
 
 
 #: What is assumed of a symbol that nobody sets.
