@@ -166,6 +166,8 @@ def _other(error: BaseException) -> int:
     """Wrong usage of the command line shows itself; everything else is our bug."""
     if hasattr(error, "exit_code") and hasattr(error, "show"):
         error.show()
+        if "extra argument" in getattr(error, "message", ""):  # a shell has put names of files in the place of `*`
+            sys.stderr.write('help: write a strategy in quotes, as in `placeproof derive "fsdp * tp"`\n')
         return EXIT_BAD_INPUT
     if type(error).__name__ == "Abort":
         return EXIT_INTERRUPTED

@@ -533,7 +533,7 @@ STEPS = {
         """
         raise ValueError("no data")
         """,
-        "rank 0 of the script failed: ValueError: no data",
+        "of the script failed: ValueError: no data",
     ),
     "a script that trains nothing": (
         """

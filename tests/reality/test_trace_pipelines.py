@@ -156,9 +156,9 @@ def test_a_mean_over_ranks_is_nothing_where_it_is_summed_over_these_again() -> N
     passes = [nodes.add(Node(kind="pass", index=0, turn=t)) for t in (0, 1)]
 
     def chain(factor: Fraction) -> tuple[object, ...]:
-        mean = nodes.scaled(nodes.add(Node(kind="all_reduce", of=(passes[0],), axes=("a",), op="sum")), factor, 1)
+        mean = nodes.scaled(nodes.add(Node(kind="all_reduce", of=(passes[0],), axes=("0,1",), op="sum")), factor, 1)
         both = nodes.add(Node(kind="add", of=(mean, passes[1])))
-        read = read_chain(nodes, nodes.add(Node(kind="all_reduce", of=(both,), axes=("a",), op="sum")), lambda k: ("dp",), {"dp": 2})
+        read = read_chain(nodes, nodes.add(Node(kind="all_reduce", of=(both,), axes=("0,1",), op="sum")), lambda k: ("dp",), {"dp": 2})
         return read.inner, read.turns
 
     assert chain(Fraction(1, 2)) == ((), 2)

@@ -292,6 +292,11 @@ def test_wrong_usage_exits_with_two(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_a_strategy_without_quotes_is_told_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["prove", "fsdp", "README.md", "tp"]) == 2  # as a shell hands it over
+    assert 'in quotes, as in `placeproof derive "fsdp * tp"`' in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("asked", [["--json"], ["--catalogue", "zero3"]])
 def test_a_proof_has_a_subject_or_is_of_the_catalogue(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert codes_of(capsys, "prove", *asked) == ["PP207"]
