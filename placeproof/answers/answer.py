@@ -56,7 +56,7 @@ class Answer:
         return text.text(self.document, "usual").rstrip("\n")
 
     def __repr__(self) -> str:
-        return f"<{text.brief(self.document)}>"
+        return f"<{next(one.title for one in self.document.sections() if one.title)}>"
 
     def _repr_html_(self) -> str:
         return hypertext.fragment(self.document)

@@ -25,8 +25,8 @@ from placeproof.planning.space import AGAIN, Flow, Mesh, Option, Point
 from placeproof.planning.task import Task
 from placeproof.planning.uneven import Uneven, uneven, unmoved
 from placeproof.report.document import Document
-from placeproof.report.renderers import text
 from placeproof.report.stages import sections
+from placeproof.report.text import text
 from placeproof.report.units import seconds_text
 
 LAYERS = 3

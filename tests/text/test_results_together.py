@@ -49,12 +49,18 @@ def valid(found: dict[str, Any], schema: str) -> dict[str, Any]:
     return found
 
 
+def together(*texts: str) -> str:
+    """Results below one another: the answer of each first, where it begins with one."""
+    split = [text.split("\n\n", 1) for text in texts]
+    return "\n\n".join([*(answer for answer, _ in split), *(rest.rstrip("\n") for _, rest in split)]) + "\n"
+
+
 @pytest.mark.parametrize("more", [["--groups"], ["--precision", "mixed-adam"], ["--groups", "--precision", "mixed-adam"]])
 def test_closed_forms_stand_before_exact_bytes(more: list[str], out: Any, data: Any) -> None:
     """The formulas are those of the strategy as the profile lowers it, as without shapes."""
     subject = ["fsdp(4)", "--profile", "torch-2.13"]
     alone, beside = out(*subject, *more), out("fsdp(4)", *BYTES)
-    assert out(*subject, *more, "--shapes", SHAPES) == f"{alone}\n{beside}"
+    assert out(*subject, *more, "--shapes", SHAPES) == together(alone, beside)
     found = valid(data(*subject, *more, "--shapes", SHAPES), "derive.schema.json")
     assert found == data(*subject, *more) | {"bytes": data("fsdp(4)", *BYTES)}
 
@@ -67,7 +73,7 @@ def test_exact_bytes_alone_are_what_they_were(data: Any) -> None:
 def test_a_model_its_time_and_exact_bytes(more: list[str], out: Any, data: Any) -> None:
     subject = "fsdp(4)"
     alone, beside = out(subject, *MODEL, *more, "--full"), out(subject, "--shapes", SHAPES)
-    assert out(subject, *MODEL, *more, "--shapes", SHAPES, "--full") == f"{alone}\n{beside}"
+    assert out(subject, *MODEL, *more, "--shapes", SHAPES, "--full") == together(alone, beside)
     found = valid(data(subject, *MODEL, *more, "--shapes", SHAPES), "derive-model.schema.json")
     assert found == data(subject, *MODEL, *more) | {"bytes": data(subject, "--shapes", SHAPES)}
 

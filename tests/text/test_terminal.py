@@ -79,7 +79,7 @@ def test_a_table_of_many_numbers_goes_on_below_itself() -> None:
     [
         ("one two three four", ["one two", "  three", "  four"]),
         ("  - one two three", ["  - one", "    two", "    three"]),
-        ("sizes: b = 1, m = 22", ["sizes:", "  b = 1,", "  m = 22"]),
+        ("sizes: b = 1, m = 22", ["sizes: b", "  = 1, m", "  = 22"]),
     ],
 )
 def test_folded(line: str, expected: list[str]) -> None:
