@@ -4,8 +4,9 @@ keep theirs."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 
+from placeproof.core.diagnostics import Place
 from placeproof.core.mesh import degree_symbol
 from placeproof.models import Block, Model, holders, shared_by_segments
 from placeproof.programs import For, Program, Resolved, assigned, statements
@@ -185,7 +186,7 @@ def _block(block: Block, own: Block | None, budget: Budget | None) -> Judged:
         if judged.word != "proved":
             return judged
         _PROVED[key] = judged
-    return _PROVED[key]
+    return _standing(_PROVED[key], program)
 
 
 def _step(step: Program, without: frozenset[str], ranges: tuple[Range, ...], budget: Budget | None) -> Judged:
@@ -195,7 +196,25 @@ def _step(step: Program, without: frozenset[str], ranges: tuple[Range, ...], bud
         if judged.word != "proved":
             return judged
         _PROVED_STEPS[key] = judged
-    return replace(_PROVED_STEPS[key], program=resolve(step))
+    return _standing(_PROVED_STEPS[key], resolve(step))
+
+
+def _standing(judged: Judged, program: Resolved) -> Judged:
+    """What was proved of a program that is the same, and may stand in other lines."""
+    new = dict(zip(_places(judged.program), _places(program), strict=True))
+    settled = (replace(s, obligation=replace(s.obligation, place=new.get(s.obligation.place))) for s in judged.settled)
+    return replace(judged, program=program, settled=tuple(settled))
+
+
+def _places(part: object) -> Iterator[Place | None]:
+    """Where a program and its parts stand, those of the same parts at the same positions."""
+    if isinstance(part, tuple):
+        for one in part:
+            yield from _places(one)
+    elif is_dataclass(part) and not isinstance(part, Place):
+        yield getattr(part, "place", None)
+        for field in fields(part):
+            yield from _places(getattr(part, field.name))
 
 
 def _apart(linked: Linked, model: Model | None) -> Iterator[str]:
