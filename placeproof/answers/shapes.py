@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from placeproof.answers.numbers import degrees
 from placeproof.core.bounds import A_COUNT, is_count
 from placeproof.core.diagnostics import Problems, refuse, suggestion
+from placeproof.core.formula import repeated
 from placeproof.core.mesh import degree_symbol
 from placeproof.cost.values import read_numbers
 
@@ -30,6 +31,8 @@ def transformer_of(text: str) -> Shapes:
         call = ast.parse(text.strip(), mode="eval").body
         assert isinstance(call, ast.Call)
         assert not call.args
+        if (twice := next(repeated(call), None)) is not None:
+            raise ValueError(f"`{twice.arg}` is said twice")
         sizes = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
         for name, size in sizes.items():
             if not is_count(size) or (name == "layers" and size > MOST_LAYERS):

@@ -99,6 +99,13 @@ def parse(text: str) -> ast.expr:
     return tree
 
 
+def repeated(tree: ast.AST) -> Iterator[ast.keyword]:
+    """What calls say a second time by one name: Python refuses that when it compiles, and not when it reads."""
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        said = [keyword.arg for keyword in call.keywords]
+        yield from (k for i, k in enumerate(call.keywords) if k.arg is not None and k.arg in said[:i])
+
+
 def is_too_deep(tree: ast.AST) -> bool:
     """Whether the parts of a tree lie in more levels than are read."""
     level: list[Any] = [tree]

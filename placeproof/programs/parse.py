@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from placeproof.core.bounds import too_long, within
 from placeproof.core.diagnostics import Place, Problems, suggestion
-from placeproof.core.formula import MOST_LEVELS, is_too_deep
+from placeproof.core.formula import MOST_LEVELS, is_too_deep, repeated
 from placeproof.programs.header import Header, read_header
 from placeproof.programs.ir import (
     FIRST_UNIT,
@@ -78,7 +78,8 @@ def _parse(text: str, source: str, problems: Problems) -> Program:
         problems.raise_if_any()
     tree = _tree(text, source, problems)
     reader = _Reader(source, text.splitlines(), problems)
-    _once_each(tree, reader)
+    for keyword in repeated(tree):
+        reader.refuse(keyword.value, f"`{keyword.arg}` is said twice", "say it once", code="PP305")
     problems.raise_if_any()
     header = Header()
     body: list[Stmt] = []
@@ -115,14 +116,6 @@ def _tree(text: str, source: str, problems: Problems) -> ast.Module:
         problems.add("PP301", f"this is not readable as a step program: {error or 'nested too deeply'}")
     problems.raise_if_any()
     raise AssertionError("unreachable")
-
-
-def _once_each(tree: ast.Module, reader: _Reader) -> None:
-    """Refuse calls in which an option is said twice: Python finds them when it compiles a program, and not when it reads one."""
-    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-        said = [keyword.arg for keyword in call.keywords]
-        for keyword in (k for i, k in enumerate(call.keywords) if k.arg in said[:i]):
-            reader.refuse(keyword.value, f"`{keyword.arg}` is said twice", "say it once", code="PP305")
 
 
 def _header_name(node: ast.stmt) -> str | None:

@@ -217,7 +217,16 @@ def _droppable() -> tuple[str, ...]:
 
 
 def read_subject(subject: Any) -> tuple[str, Program]:
-    """A subject's name and its step program. Raises InputError."""
+    """A subject's name and its step program. Raises InputError; StatementError for what is neither, and for a recorded step of which
+    something was not compared: no statement says that."""
+    name, program = _named(subject)
+    if program.not_compared:
+        listed = " and ".join(f"`{what}`" for what, _ in program.not_compared)
+        raise StatementError(f"{listed} of this recorded step was not compared; leave `not_compared(...)` out if that is of no matter")
+    return name, program
+
+
+def _named(subject: Any) -> tuple[str, Program]:
     from placeproof.core.strategy import Strategy
     from placeproof.programs import Program, read
     from placeproof.semantics.catalogue import BLOCKS, not_equivalent, read_block, read_not_equivalent

@@ -226,6 +226,7 @@ WRONG = (
     ("        dx = loss(x)", "        x = all_reduce(x, tp)\n        dx = loss(x)", "the step exchanges activations over `tp`"),
     ("chunks=1)", "chunks=1, depth=4)", "`pipeline` says no `depth`"),
     ("stack(before, layers * L, after)", "stack(before, layers * L, after, tail=2)", "`stack` says no `tail`"),
+    ("values(", "values(h=8192, ", "`h` is said twice"),
     ("values(", "values(4, ", "a symbol of a model has a whole number"),
     ("at=dy, by=n, gradient_of=y", "at=dy, by=nn, gradient_of=y", "nothing is called `nn`"),
     ("zero(gradients)", "recompute(selective)\nzero(gradients)\nrecompute(norms)", "`recompute(...)` is said twice"),

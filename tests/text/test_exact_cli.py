@@ -201,6 +201,7 @@ def test_the_usual_implementations(strategy: str, names: tuple[str, ...], text: 
         (["measure", "zero2(2)"], "`deepspeed-0.19`"),
         (["derive", "fsdp(4)", "--shapes", "nowhere.toml"], "nowhere.toml"),
         (["derive", "fsdp(4)", "--shapes", "transformer(layers=2)"], "`hidden` is missing"),
+        (["derive", "fsdp(4)", "--shapes", "transformer(layers=2, layers=3, hidden=4, heads=4)"], "`layers` is said twice"),
         (
             ["derive", "fsdp(4)", "--shapes", "transformer(layers=2, hidden=33, heads=4, ffn=1, vocab=1, batch=1, tokens=1)"],
             "do not divide",

@@ -1048,3 +1048,12 @@ def test_words_of_rounds_count_what_devices_send_and_receive(monkeypatch: pytest
 def test_a_message_that_no_pass_needs_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Timetable, "messages", lambda table, d: 1)
     assert schedule("gpipe").unreceived(p=(1, 2), m=(1,)).expr == 1
+
+
+@pytest.mark.parametrize("make", [trains, lambda text: keeps(text, "gradient integrity")])
+def test_nothing_is_stated_of_a_recorded_step_of_which_something_was_not_compared(make: Callable[[str], Any]) -> None:
+    body = "gradients = all_reduce(backward(parameters), dp, op=mean)\nparameters, optimizer = update(parameters, optimizer, gradients)\n"
+    step = "mesh(dp)\n{}" + body
+    make(step.format(""))
+    with pytest.raises(StatementError, match="`factors` of this recorded step was not compared"):
+        make(step.format('not_compared(factors="with this number of ranks alone")\n'))

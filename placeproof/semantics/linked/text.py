@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from placeproof.core.bounds import MOST_COUNT
 from placeproof.core.diagnostics import Place, Problems, suggestion
+from placeproof.core.formula import repeated
 from placeproof.core.symbols import SYMBOLS
 from placeproof.models import Block, Segment, turns
 from placeproof.models.expressions import Expression, expression
@@ -141,6 +142,8 @@ class _Reader:
             case ast.Expr(value=ast.Call(func=ast.Name(id=name)) as call) if name in LINES:
                 if name in self.calls and name != "size":
                     self._refuse(node, f"`{name}(...)` is said twice", "say it once")
+                for keyword in repeated(call):
+                    self._refuse(keyword.value, f"`{keyword.arg}` is said twice", "say it once")
                 for keyword in call.keywords if name != "values" else ():
                     if keyword.arg not in _NAMED.get(name, ()):
                         self._refuse(keyword.value, f"`{name}` says no `{keyword.arg}`", "leave it out")
