@@ -123,6 +123,11 @@ class Slider:
     positions: tuple[Fraction, ...]
 
 
+def pointer(*path: object) -> str:
+    """A place in data: a JSON pointer (RFC 6901)."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
     """``formulas``: by the place of their number; ``values``: of their symbols in the result. ``refused``: pairs of settings that the

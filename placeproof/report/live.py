@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from placeproof.cost.derive import evaluate
-from placeproof.report.document import Figure, Live, Slider
+from placeproof.report.document import Figure, Live, Slider, pointer
 
 if TYPE_CHECKING:
     import sympy
@@ -66,16 +66,10 @@ def _numbered(data: Any, path: str = "") -> dict[str, tuple[sympy.Expr, Fraction
     if isinstance(data, Figure):
         return {f"{path}/value": (data.formula, data.value)}
     if isinstance(data, Mapping):
-        return {at: pair for key, value in data.items() for at, pair in _numbered(value, f"{path}/{_step(key)}").items()} | _beside(
-            data, path
-        )
+        return {at: pair for key, value in data.items() for at, pair in _numbered(value, path + pointer(key)).items()} | _beside(data, path)
     if isinstance(data, list | tuple):
-        return {at: pair for i, value in enumerate(data) for at, pair in _numbered(value, f"{path}/{i}").items()}
+        return {at: pair for i, value in enumerate(data) for at, pair in _numbered(value, path + pointer(i)).items()}
     return {}
-
-
-def _step(key: object) -> str:
-    return str(key).replace("~", "~0").replace("/", "~1")
 
 
 def _beside(data: Mapping[str, Any], path: str) -> dict[str, tuple[sympy.Expr, Fraction | None]]:
@@ -85,7 +79,7 @@ def _beside(data: Mapping[str, Any], path: str) -> dict[str, tuple[sympy.Expr, F
     def both(formulas: Any, values: Any, at: str) -> None:
         if isinstance(values, Mapping) and isinstance(formulas, Mapping):
             for key, value in values.items():
-                both(formulas.get(key), value, f"{at}/{_step(key)}")
+                both(formulas.get(key), value, at + pointer(key))
         elif isinstance(values, Fraction) and hasattr(formulas, "free_symbols"):
             found[at] = formulas, values
 

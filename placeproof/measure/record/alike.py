@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 from math import prod
-from typing import Any
 
 from placeproof.measure.record.factor import rational
 from placeproof.measure.record.recording import Recording
@@ -23,7 +22,7 @@ def differences(recordings: Mapping[int, Recording]) -> list[tuple[str, int]]:
         mine, there = _explained(first), _explained(other)
         for where in first.numbers.keys() & other.numbers.keys():
             alone = first.numbers[where] - other.numbers[where], other.numbers[where] - first.numbers[where]
-            unlike = [{n for n in numbers if n not in own} for numbers, own in zip(alone, (mine, there), strict=True)]
+            unlike = [{n for n in numbers if not _among(n, own)} for numbers, own in zip(alone, (mine, there), strict=True)]
             if all(unlike):
                 one, two = (", ".join(map(_shown, sorted(numbers, key=str)[:3])) for numbers in unlike)
                 wrong.append((f"rank {rank} computes `{where[1]}` with {two}, and rank 0 with {one}", where[0]))
@@ -39,19 +38,16 @@ def _shown(value: float | str) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _explained(recording: Recording) -> set[float | str | Fraction]:
+def _explained(recording: Recording) -> set[Fraction]:
     """Numbers that are understood of the losses of a rank: around them, and of how many elements and samples they are."""
     found: set[Fraction] = set()
     for turn in recording.turns:
         every = [*turn.numbers, *(Fraction(n) for pair in turn.counts for n in pair if n)]
         found |= {prod(every[i:j], start=Fraction(1)) for i in range(len(every)) for j in range(i + 1, len(every) + 1)} | {*every}
-    found |= {1 / n for n in found if n}
-    return _Rationals(found)
+    return found | {1 / n for n in found if n}
 
 
-class _Rationals(set[Any]):
-    """Numbers, whatever rounding they have."""
-
-    def __contains__(self, value: object) -> bool:
-        near = rational(float(value)) if isinstance(value, (int, float)) else None
-        return near is not None and (super().__contains__(near) or super().__contains__(-near))
+def _among(value: float | str, numbers: set[Fraction]) -> bool:
+    """Whether a value is one of some numbers, or turned around, whatever rounding it has."""
+    near = rational(float(value)) if isinstance(value, (int, float)) else None
+    return near is not None and (near in numbers or -near in numbers)

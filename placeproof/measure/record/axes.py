@@ -97,6 +97,11 @@ def _even(group: tuple[int, ...]) -> bool:
     return len({b - a for a, b in pairwise(group)}) == 1
 
 
+def key(ranks: Sequence[int]) -> str:
+    """What a process group is called in terms: its ranks."""
+    return ",".join(str(r) for r in ranks)
+
+
 def ranks_of(key: str) -> tuple[int, ...]:
     """The ranks that a term calls a group by."""
     return tuple(int(r) for r in key.split(","))

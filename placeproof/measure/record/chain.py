@@ -8,6 +8,7 @@ from fractions import Fraction
 from math import prod
 
 from placeproof.core.diagnostics import Problems
+from placeproof.measure.record.axes import ranks_of
 from placeproof.measure.record.nodes import COLLECTIVES, Node, Nodes
 
 Axes = tuple[str, ...]
@@ -198,7 +199,7 @@ def _linear(nodes: Nodes, node: Node, axes: Callable[[str], Axes]) -> tuple[tupl
         elif node.kind != "broadcast" and (node.op not in ("sum", "mean") or node.kind not in ("all_reduce", "reduce_scatter", "reduce")):
             raise UnreadableError(f"`{node.kind}` of gradients{f' with {node.op}' if node.op else ''}", node.line)
         else:
-            spans, ranks = tuple(a for k in node.axes for a in axes(k)), tuple(int(r) for k in node.axes for r in k.split(","))
+            spans, ranks = tuple(a for k in node.axes for a in axes(k)), tuple(r for k in node.axes for r in ranks_of(k))
             rooted = node.kind in ("reduce", "broadcast")
             op = "" if node.kind == "broadcast" else node.op
             root = node.root if rooted else ""

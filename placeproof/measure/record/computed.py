@@ -17,7 +17,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _disable_current_modes
 
 from placeproof.measure.record.recording import Recording, Where
-from placeproof.measure.record.shadow import local
+from placeproof.measure.record.shadow import local, storage
 
 #: Operations of which a whole number is a number like any other, and neither a size nor a place.
 _NUMBERS = frozenset(("add", "clamp", "clamp_max", "clamp_min", "div", "ge", "gt", "le", "lt", "mul", "pow", "rsub", "sub"))
@@ -35,7 +35,7 @@ class Origins:
 
     def __call__(self, tensor: Tensor) -> frozenset[int]:
         """Those of a tensor: its own where it was made of none."""
-        known = self._of.get(_storage(tensor))
+        known = self._of.get(storage(tensor))
         own = frozenset((tensor.shape[0],)) if tensor.dim() else frozenset()
         return own | known[1] if known is not None and not known[0].expired() else own
 
@@ -43,9 +43,9 @@ class Origins:
         """An operation has made tensors of others."""
         of = frozenset[int]().union(*map(self, read))
         for tensor in (t for t in written if t.layout == torch.strided):
-            before = self._of.get(_storage(tensor))
+            before = self._of.get(storage(tensor))
             known = before[1] if before is not None and not before[0].expired() else frozenset[int]()
-            self._of[_storage(tensor)] = StorageWeakRef(tensor.untyped_storage()), of | known
+            self._of[storage(tensor)] = StorageWeakRef(tensor.untyped_storage()), of | known
 
 
 class Computed:
@@ -63,7 +63,7 @@ class Computed:
 
     def runs(self, model: nn.Module) -> None:
         """A model is run for the first time."""
-        self.buffers = {_storage(local(buffer)) for buffer in nn.Module.buffers(model)}  # Megatron has others
+        self.buffers = {storage(local(buffer)) for buffer in nn.Module.buffers(model)}  # Megatron has others
 
     def given(self, values: Iterable[Tensor]) -> None:
         """Samples that a model is given."""
@@ -82,11 +82,11 @@ class Computed:
     def made(self, values: Iterable[Tensor], passes: int | None = None) -> None:
         """A module has made these, after so many backward passes: as many as there were."""
         after = self.passes if passes is None else passes
-        self.results |= {_storage(v): (StorageWeakRef(v.untyped_storage()), after) for v in values if v.layout == torch.strided}
+        self.results |= {storage(v): (StorageWeakRef(v.untyped_storage()), after) for v in values if v.layout == torch.strided}
 
     def made_after(self, tensor: Tensor) -> int | None:
         """After how many backward passes a module has made that of which a tensor is made; None for one that is made of no such."""
-        known = self.results.get(_storage(tensor))
+        known = self.results.get(storage(tensor))
         return None if known is None or known[0].expired() else known[1]
 
     def operation(
@@ -115,7 +115,7 @@ class Computed:
         for tensor in read:
             if (
                 type(tensor) is not Tensor
-                or _storage(tensor) in self.buffers
+                or storage(tensor) in self.buffers
                 or self.unwritten.is_as_kept(tensor)  # NumPy may have written to it, too
                 or tensor.requires_grad
                 or not tensor.numel()
@@ -137,7 +137,7 @@ class Computed:
     def _digest(self, tensor: Tensor) -> str:
         from placeproof.measure.record.digests import digest
 
-        key = (_storage(tensor), tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor._version)
+        key = (storage(tensor), tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor._version)
         known = self._digests.get(key)
         if known is None or known[0].expired():
             self._digests[key] = known = StorageWeakRef(tensor.untyped_storage()), digest(tensor)
@@ -154,11 +154,6 @@ class Computed:
                 found[f"{type(node).__name__} {len(below)}"] += 1
                 left += below
         self.recording.graphs.append(tuple(sorted(found.items())))
-
-
-def _storage(tensor: Tensor) -> int:
-    """What tells where a tensor's numbers lie, 0 for one that has none side by side."""
-    return int(tensor.untyped_storage()._cdata) if tensor.layout == torch.strided else 0
 
 
 def _numbers(arguments: Any, whole: bool) -> Iterable[float | str]:
@@ -180,14 +175,14 @@ class Memory:
         """These were written."""
         for tensor in tensors:
             if (total := _sum(tensor)) is not None:
-                self._sums[_storage(tensor)] = StorageWeakRef(tensor.untyped_storage()), _form(tensor), total
+                self._sums[storage(tensor)] = StorageWeakRef(tensor.untyped_storage()), _form(tensor), total
             else:
-                self._sums.pop(_storage(tensor), None)
+                self._sums.pop(storage(tensor), None)
 
     def forget(self, tensors: Iterable[Tensor]) -> None:
         """What these hold is not looked at."""
         for tensor in tensors:
-            self._sums.pop(_storage(tensor), None)
+            self._sums.pop(storage(tensor), None)
 
     def changed(self, tensor: Tensor) -> bool:
         """Whether a tensor is not what was last written there."""
@@ -198,7 +193,7 @@ class Memory:
         return (known := self._known(tensor)) is not None and known == _sum(tensor)
 
     def _known(self, tensor: Tensor) -> int | None:
-        known = self._sums.get(_storage(tensor))
+        known = self._sums.get(storage(tensor))
         return known[2] if known is not None and not known[0].expired() and known[1] == _form(tensor) else None
 
 

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import _disable_current_modes
 
 from placeproof.measure.record.arithmetic import Arithmetic
+from placeproof.measure.record.axes import key
 from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.computed import Computed, Memory
 from placeproof.measure.record.digests import by_row, bytes_of, digest, of_buffers
@@ -26,7 +27,7 @@ from placeproof.measure.record.moves import MOVES
 from placeproof.measure.record.nodes import COLLECTIVES, NOTHING, ZERO, Node
 from placeproof.measure.record.recording import Piece, Recording, Seen, State, Where
 from placeproof.measure.record.runs import Runs, combined, mapped
-from placeproof.measure.record.shadow import Shadows, local
+from placeproof.measure.record.shadow import Shadows, local, partial_over, split_over, written
 from placeproof.measure.record.steps import Given, Optimizers
 from placeproof.measure.record.stretches import Stretches, is_result
 from placeproof.measure.record.trail import Trail
@@ -190,7 +191,7 @@ class Follower:
     def _use(self, tensor: Tensor, terms: tuple[int, ...], states: frozenset[int]) -> None:
         part = local(tensor)
         gathered = any(self.nodes.holds(n, "all_gather") for n in terms)
-        split = _split(tensor)
+        split = split_over(tensor)
         for index in states:
             state = self.recording.states[index]
             state.gathered |= gathered
@@ -212,7 +213,7 @@ class Follower:
         with _disable_current_modes():
             turn = len(self.recording.turns) - 1
             terms = self.shadows.read(local(tensor))
-            partial = tuple(k for k in _partial(gradient) if k in (_split(tensor) or ()))
+            partial = tuple(k for k in partial_over(gradient) if k in (split_over(tensor) or ()))
             numbers = mapped(lambda n: self._passed(n, turn, partial), terms)
             self.shadows.write(local(gradient), numbers if numbers.only is None else numbers.only)
             self._keep_sums([local(gradient)])
@@ -266,7 +267,7 @@ class Follower:
 
     def _reads(self, p: Tensor, gradient: Tensor, scale: Fraction) -> None:
         terms, read = self.shadows.read(local(p)), self.shadows.read(local(gradient))
-        partial = _partial(gradient)
+        partial = partial_over(gradient)
         if terms.length != read.length and isinstance(gradient, DTensor) and terms.only and read.only:
             read = Runs.same(read.only, terms.length)  # of a whole gradient the part that this rank updates
         if terms.length != read.length or not terms.length:
@@ -406,14 +407,14 @@ class Follower:
         if self.frozen:
             return
         self._follow(func, args, kwargs, out)
-        written = _flat((out, *_written(func, args), *(v for name, v in kwargs.items() if name.startswith("out"))))
+        made = _flat((out, *written(func, args), *(v for name, v in kwargs.items() if name.startswith("out"))))
         if not func.is_view:
-            self._keep_sums(written)
+            self._keep_sums(made)
         read = _flat((*args, *(v for name, v in kwargs.items() if not name.startswith("out"))))
         beside = [t for t in read if not self.shadows.known(t)]
         values = (*args, *kwargs.values())
         own = [v for v in values if not (isinstance(v, float) and v in self.arithmetic.numbers)]  # ranks may have norms of their own
-        self.computed.operation(func, read, written, beside, own, self._where(func, args))
+        self.computed.operation(func, read, made, beside, own, self._where(func, args))
 
     def _where(self, func: Any, args: tuple[Any, ...]) -> Where | None:
         """Where of a step something is computed, if it is of a loss, of a backward pass, or of an update by hand."""
@@ -431,8 +432,8 @@ class Follower:
         if func.namespace in NAMESPACES:
             done = read_exchange(func, args, kwargs, out)
             if done is not None and len(done.ranks) == 1 < self.recording.world and 1 not in self.recording.mesh.values():
-                for read, written in zip(done.reads, done.writes, strict=True):  # a rank by itself exchanges nothing
-                    self.shadows.write(written, self.shadows.read(read))
+                for read, into in zip(done.reads, done.writes, strict=True):  # a rank by itself exchanges nothing
+                    self.shadows.write(into, self.shadows.read(read))
             elif done is not None:
                 self._exchange(done)
             return
@@ -463,10 +464,9 @@ class Follower:
         if self.arithmetic.follow(name, args, kwargs, out):
             self.recording.own |= name.strip("_").removeprefix("foreach_") in ("mul", "div") and not begun_by(TORCH)
             return
-        written = _written(func, args)
         own = tuple(n for t in _flat(args) for n in self.shadows.terms(t) if n > ZERO and not self.nodes.is_parameter(n))
         made = self.nodes.unknown(own, f"`{name}`", self.line()) if own and self.phase != "backward" else NOTHING
-        for tensor in _flat((out, written)) if own or self._any((out,)) else ():
+        for tensor in _flat((out, written(func, args))) if own or self._any((out,)) else ():
             if not self._parameters_only(tensor):
                 self.shadows.write(tensor, made)
 
@@ -493,7 +493,7 @@ class Follower:
 
     def _rewritten(self, func: Any, args: tuple[Any, ...], phase: str) -> None:
         """A parameter was written: initialised in the set-up, or updated by an optimizer."""
-        for tensor in _flat(_written(func, args)):
+        for tensor in _flat(written(func, args)):
             if self._parameters_only(tensor) and phase == "setup":
                 self._rehash(tensor)
             elif self._parameters_only(tensor):
@@ -562,11 +562,6 @@ class Follower:
                 at += length
 
 
-def _written(func: Any, args: tuple[Any, ...]) -> list[Any]:
-    """What an operation writes of what it is given."""
-    return [a for a, s in zip(args, func._schema.arguments, strict=False) if s.alias_info is not None and s.alias_info.is_write]
-
-
 def _flat(values: Sequence[Any]) -> list[Tensor]:
     tensors: list[Tensor] = []
     for value in values:
@@ -592,24 +587,3 @@ def _first(hooks: Any) -> None:
     *others, own = list(hooks.items())
     hooks.clear()  # autograd runs hooks in the order in which they were put in, whatever an OrderedDict is told
     hooks.update([own, *others])
-
-
-def key(ranks: Sequence[int]) -> str:
-    """What a process group is called in terms: its ranks."""
-    return ",".join(str(r) for r in ranks)
-
-
-def _groups(tensor: DTensor, kind: str) -> tuple[str, ...]:
-    mesh = tensor.device_mesh
-    which = [i for i, p in enumerate(tensor.placements) if getattr(p, f"is_{kind}")() and mesh.size(i) > 1]
-    return tuple(key(dist.get_process_group_ranks(mesh.get_group(i))) for i in which)
-
-
-def _split(tensor: Tensor) -> tuple[str, ...] | None:
-    """Over which groups a distributed tensor is split; None for any other tensor."""
-    return _groups(tensor, "shard") if isinstance(tensor, DTensor) else None
-
-
-def _partial(tensor: Tensor) -> tuple[str, ...]:
-    """Over which groups a distributed tensor is a sum that is still to be made."""
-    return _groups(tensor, "partial") if isinstance(tensor, DTensor) else ()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from placeproof.measure.record.digests import digest
 from placeproof.measure.record.recording import Maker, Recording, Rows, Source
-from placeproof.measure.record.shadow import local
+from placeproof.measure.record.shadow import local, storage
 
 
 class Makers:
@@ -27,7 +27,7 @@ class Makers:
         for tensor in tensors:
             if tensor.requires_grad or not tensor.numel() or type(tensor) is not Tensor or tensor.is_meta:
                 continue
-            known = self._of.get(_storage(tensor)) if name.endswith("_") else None
+            known = self._of.get(storage(tensor)) if name.endswith("_") else None
             maker, number = known or self._begun(name, tensor, line)
             self.recording.made[maker][number] = "" if name.startswith(("empty", "new_empty")) else digest(tensor)
 
@@ -35,17 +35,17 @@ class Makers:
         maker = (line, name, str(tensor.dtype), tuple(tensor.shape))
         alike = self.recording.made.setdefault(maker, [])
         alike.append("")
-        self._of[_storage(tensor)] = maker, len(alike) - 1
+        self._of[storage(tensor)] = maker, len(alike) - 1
         return maker, len(alike) - 1
 
     def received(self, tensors: Iterable[Tensor]) -> None:
         """Other ranks have written to these."""
         for tensor in tensors:
-            self._of.pop(_storage(tensor), None)
+            self._of.pop(storage(tensor), None)
 
     def of(self, tensors: Iterable[Tensor]) -> set[Source]:
         """Where tensors were made, as far as this rank has made them."""
-        return {(*self._of[_storage(t)], _rows(t, self._of[_storage(t)][0])) for t in map(local, tensors) if _storage(t) in self._of}
+        return {(*self._of[storage(t)], _rows(t, self._of[storage(t)][0])) for t in map(local, tensors) if storage(t) in self._of}
 
 
 def _rows(tensor: Tensor, maker: Maker) -> Rows:
@@ -53,7 +53,3 @@ def _rows(tensor: Tensor, maker: Maker) -> Rows:
     (total, *rest) = maker[3] or (1,)
     row, step = prod(rest), tensor.stride(0) if tensor.dim() else 0
     return int(tensor.storage_offset()) // row, step // row, tensor.shape[0] if step >= row else 0, total
-
-
-def _storage(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)

@@ -74,13 +74,7 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     """
     first = recordings[0]
     _means(recordings)
-    unread = [(f"this loss is not understood: {t.text}", t.line) for t in first.turns if t.text]
-    unread += [
-        (f"the exchange `{e.kind}` cannot be said", e.line)
-        for e in first.events
-        if e.kind == "gather" or (e.kind in ("send", "recv") and (e.states or not first.line)) or (e.kind == "all_to_all" and e.states)
-    ]
-    refuse_lines(first.script, first.source, unread[:8])
+    refuse_lines(first.script, first.source, _unread(first)[:8])
     if not first.updates:
         refuse_lines(first.script, first.source, [("nothing was trained: no optimizer read a gradient", 0)])
     split = _split(recordings, grid)
@@ -113,6 +107,16 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     _complete(plan, first)
     _computed(plan, recordings)
     return plan
+
+
+def _unread(recording: Recording) -> list[tuple[str, int]]:
+    """Losses that are not understood, and exchanges that no program says."""
+    unread = [(f"this loss is not understood: {t.text}", t.line) for t in recording.turns if t.text]
+    return unread + [
+        (f"the exchange `{e.kind}` cannot be said", e.line)
+        for e in recording.events
+        if e.kind == "gather" or (e.kind in ("send", "recv") and (e.states or not recording.line)) or (e.kind == "all_to_all" and e.states)
+    ]
 
 
 def _means(recordings: Mapping[int, Recording]) -> None:

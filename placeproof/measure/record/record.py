@@ -105,8 +105,8 @@ def _traced(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[Tr
         again = cache(lambda other, planned=again: _as_one(*planned(other)))
         plan = again(count)[1]
         text, asked = _said(first, plan, again)
-    said = launch.script.read_text(encoding="utf-8")
-    named = re.search(r"\bWORLD\b(?!\s*=)", said) is not None or str(count) in re.findall(r"\d+", " ".join(launch.arguments))
+    given = re.findall(r"\d+", " ".join(launch.arguments))
+    named = str(count) in given or re.search(r"\bWORLD\b(?!\s*=)", "\n".join(first.source)) is not None
     saying = Saying(again, _worlds(first, plan), _said, named)
     terms_alike(plan, first, saying)
     numbers_alike(plan, first, saying)

@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 
 from placeproof.measure.record.loss import gradients_of, read_loss
 from placeproof.measure.record.recording import UNCHANGED, UNSEEN, Recording, Turn
-from placeproof.measure.record.shadow import local
+from placeproof.measure.record.shadow import local, storage, written
 
 #: Operations that make what is no sample: the same whatever the data are; and those that draw numbers in place.
 _CONSTANT = ("arange", "empty", "eye", "fill_", "full", "linspace", "new_", "ones", "randperm", "scalar_tensor", "zero")
@@ -92,7 +92,7 @@ class Replacing(TorchDispatchMode):
         kind = Kind(frozenset().union(*(k.made for k in kinds)), any(k.model for k in kinds), constant)
         if self._puts_together(name, args, out):
             self.single |= kind.made
-        for tensor in (*_tensors(out), *_tensors(_written(func, args))):
+        for tensor in (*_tensors(out), *_tensors(written(func, args))):
             if self._fresh(func, read, tensor, kind) and not (name == "copy_" and self._a_row(tensor)):
                 self._made(tensor, part=func.is_view)
             elif not func.is_view:
@@ -117,12 +117,12 @@ class Replacing(TorchDispatchMode):
             return False
         if not func.is_view:
             return not kind.made
-        parts = self.parts.get(_storage(tensor), set())
+        parts = self.parts.get(storage(tensor), set())
         whole = kind.made and not parts
         return tensor.dim() > 1 and not whole and not self._split(read[0]) and tensor.storage_offset() not in parts
 
     def _kind(self, tensor: Tensor) -> Kind | None:
-        known = self.kinds.get(_storage(tensor), (None, None))[1]
+        known = self.kinds.get(storage(tensor), (None, None))[1]
         if isinstance(tensor, nn.Parameter) or tensor.requires_grad:
             return Kind(known.made if known else frozenset(), model=True)
         return known
@@ -130,7 +130,7 @@ class Replacing(TorchDispatchMode):
     def _know(self, tensor: Tensor, kind: Kind) -> None:
         before = self._kind(tensor) or kind
         known = Kind(before.made | kind.made, before.model or kind.model, before.constant and kind.constant)
-        self.kinds[_storage(tensor)] = (StorageWeakRef(tensor.untyped_storage()), known)
+        self.kinds[storage(tensor)] = (StorageWeakRef(tensor.untyped_storage()), known)
 
     def _split(self, tensor: Tensor) -> int:
         """How many samples a micro-batch has of those that a tensor holds; 0 if it is not split by samples."""
@@ -149,7 +149,7 @@ class Replacing(TorchDispatchMode):
             return
         self._know(tensor, Kind(frozenset((self.count,))))
         if part:
-            self.parts.setdefault(_storage(tensor), set()).add(tensor.storage_offset())
+            self.parts.setdefault(storage(tensor), set()).add(tensor.storage_offset())
         if self.count not in self.model:
             with _disable_current_modes(), torch.no_grad():
                 self._replace(tensor, rows)
@@ -185,12 +185,14 @@ def _tensors(values: Any) -> list[Tensor]:
     return [t for t in tree_leaves(values) if isinstance(t, Tensor) and t.layout == torch.strided]
 
 
-def _written(func: Any, args: tuple[Any, ...]) -> list[Any]:
-    return [a for a, s in zip(args, func._schema.arguments, strict=False) if s.alias_info is not None and s.alias_info.is_write]
-
-
-def _storage(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
+@contextmanager
+def _unseen(mode: Replacing) -> Iterator[None]:
+    """The mode looks away."""
+    was, mode.off = mode.off, True
+    try:
+        yield
+    finally:
+        mode.off = was
 
 
 @contextmanager
@@ -208,11 +210,8 @@ def watched(mode: Replacing, found: Replaced, turns: int, *, passed: int, piped:
             if len(found.losses) == turns and not piped:
                 found.model, found.single = mode.model, mode.single
                 raise Enough
-        was, mode.off = mode.off, True
-        try:
+        with _unseen(mode):
             backward(tensors, *args, **kwargs)
-        finally:
-            mode.off = was
 
     inside, left = [0], [passed]
 

@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from placeproof.measure.record.axes import key
 from placeproof.measure.record.moves import copies
 from placeproof.measure.record.nodes import NOTHING, ZERO, Node, Nodes
 from placeproof.measure.record.runs import Array, Runs, chained, mapped
@@ -23,6 +25,32 @@ from placeproof.measure.record.runs import Array, Runs, chained, mapped
 def local(tensor: Tensor) -> Tensor:
     """The part of a distributed tensor that is here; any other tensor itself."""
     return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
+def _groups(tensor: DTensor, kind: str) -> tuple[str, ...]:
+    mesh = tensor.device_mesh
+    which = [i for i, p in enumerate(tensor.placements) if getattr(p, f"is_{kind}")() and mesh.size(i) > 1]
+    return tuple(key(dist.get_process_group_ranks(mesh.get_group(i))) for i in which)
+
+
+def split_over(tensor: Tensor) -> tuple[str, ...] | None:
+    """Over which groups a distributed tensor is split; None for any other tensor."""
+    return _groups(tensor, "shard") if isinstance(tensor, DTensor) else None
+
+
+def partial_over(tensor: Tensor) -> tuple[str, ...]:
+    """Over which groups a distributed tensor is a sum that is still to be made."""
+    return _groups(tensor, "partial") if isinstance(tensor, DTensor) else ()
+
+
+def storage(tensor: Tensor) -> int:
+    """What tells where a tensor's numbers lie, 0 for one that has none side by side."""
+    return int(tensor.untyped_storage()._cdata) if tensor.layout == torch.strided else 0
+
+
+def written(func: Any, args: tuple[Any, ...]) -> list[Any]:
+    """What an operation writes of what it is given."""
+    return [a for a, s in zip(args, func._schema.arguments, strict=False) if s.alias_info is not None and s.alias_info.is_write]
 
 
 class Shadows:

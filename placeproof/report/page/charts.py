@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from placeproof.report.document import pointer
+
 #: How a figure is written: gigabytes, seconds, a share in percent, a number.
 Written: TypeAlias = Literal["giga", "seconds", "percent", "number"]
 
@@ -97,11 +99,6 @@ def charts(data: Any, lines: Mapping[str, Mapping[int, str]]) -> list[Chart]:
     """What is shown of a result, by its schema; nothing of what has none. ``lines``: of its programs, by their subjects."""
     found = _OF.get(data.get("schema", _STEP if "terms" in data else "")) if isinstance(data, Mapping) else None
     return [] if found is None else list(found(data, lines))
-
-
-def pointer(*path: str | int) -> str:
-    """A place in data."""
-    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
 
 
 class _Reader:

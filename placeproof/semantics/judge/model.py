@@ -183,9 +183,9 @@ def _block(block: Block, own: Block | None, budget: Budget | None) -> Judged:
     key = program, reference if isinstance(reference, Resolved) else None
     if key not in _PROVED:
         judged = judge_tensors(program, budget, key[1], lemmas=True)
-        if judged.word != "proved":
-            return judged
-        _PROVED[key] = judged
+        if judged.word == "proved":
+            _PROVED[key] = judged
+        return judged
     return _standing(_PROVED[key], program)
 
 
@@ -193,9 +193,9 @@ def _step(step: Program, without: frozenset[str], ranges: tuple[Range, ...], bud
     key = replace(step, name=""), without, ranges
     if key not in _PROVED_STEPS:
         judged = judge(step, without=without, ranges=ranges, budget=budget)
-        if judged.word != "proved":
-            return judged
-        _PROVED_STEPS[key] = judged
+        if judged.word == "proved":
+            _PROVED_STEPS[key] = judged
+        return judged
     return _standing(_PROVED_STEPS[key], resolve(step))
 
 
