@@ -198,7 +198,7 @@ def _nonsense(case: Case, ended: Ended) -> str | None:
     given = " ".join(case.argv) + "".join(data.decode(errors="replace") for data in case.files.values())
     if (found := _NO_NUMBER.search(ended.out)) and found[1] not in given:  # `inf` may name an axis
         return f"nonsense: {found[1]} in the output"
-    if "--json" in case.argv and "--help" not in case.argv:
+    if "--json" in case.argv and not {"--help", "-h"} & {*case.argv}:
         try:
             json.loads(ended.out, parse_constant=Fraction)
         except ValueError:  # NaN and Infinity are no fractions

@@ -259,7 +259,9 @@ def _bracket(rng: random.Random) -> Iterator[Case]:
     from fuzz_inputs import strategies
 
     name = rng.choice(strategies())
-    inside = rng.choice(("qqzz=1", "8, qqzz=1", "8, 8", "0", "-1", "1.5", "qqzz", "dp=dp, dp=dp", "8, size=8", "8,", ",", "8 8", "8; 8"))
+    inside = rng.choice(
+        ("qqzz=1", "8, qqzz=1", "8, 8, 8, 8, 8", "0", "-1", "1.5", "qqzz", "dp=dp, dp=dp", "8, size=8", "8,", ",", "8 8", "8; 8")
+    )
     base = Case("strategy", ["derive", name])
     want = "" if inside in ("8,", "qqzz") else "refused"
     yield replace(base, argv=["derive", f"{name}({inside})"], want=want, base=base)

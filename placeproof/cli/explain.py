@@ -206,9 +206,12 @@ def _model(name: str) -> list[str] | None:
 
 
 def _kind_of_file(name: str) -> Callable[[str], list[str] | None] | None:
-    """What explains a file of TOML that is no strategy's: it has a table that no strategy has."""
-    from placeproof.core.files import read_text
+    """What explains a file of TOML that is no strategy's: it has a table that no strategy has. What is piped can be read once, and is taken
+    for a strategy."""
+    from placeproof.core.files import is_file, read_text
 
+    if not is_file(name):
+        return None
     text = read_text(name, code="PP110", help="give the path of a readable file")
     tables = {line.split("#")[0].strip() for line in text.splitlines()}
     kinds = {"[order]": _schedule, "[order.search]": _schedule, "[device]": _cluster}

@@ -99,9 +99,11 @@ def named(record: Any) -> dict[str, tuple[str, str]]:
 
 
 def built(record: type[Record], said: Mapping[str, Any]) -> Record:
-    """A record of what a file says of its options, by their names there; the others are not given."""
-    values = {one.name: one.default for one in _fields(record)}
-    return cast("Record", _built(record, values | {named(record)[key][0]: value for key, value in said.items()}))
+    """A record of what a file says of its options, by their names there; the others are not given. A number may be said of what is a text
+    on a command line."""
+    values, names = {one.name: one.default for one in _fields(record)}, named(record)
+    texts = {names[key][0]: str(value) if names[key][1] == "str" else value for key, value in said.items()}
+    return cast("Record", _built(record, values | texts))
 
 
 def said(options: Any) -> dict[str, Any]:

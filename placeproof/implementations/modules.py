@@ -98,8 +98,8 @@ class Operation:
     def needed(self) -> int:
         """How many operands it has at least: those without which nobody could tell what it gives or makes."""
         made = (m.spec for g in self.by.values() for m in g.makes if m.spec is not None)
-        named = {self.takes[0], *(n for one in (self.gives, *self.beside.values(), *made) for n in one.names)}
-        return max(i for i, name in enumerate(self.takes, 1) if name in named)
+        named = {*self.takes[:1], *(n for one in (self.gives, *self.beside.values(), *made) for n in one.names)}
+        return max((i for i, name in enumerate(self.takes, 1) if name in named), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,9 @@ from placeproof.importers.document import Document, as_arguments, is_script, rea
 from placeproof.importers.hydra import NAME
 from placeproof.importers.imported import Imported
 
+#: What a line of Python imports, or imports from.
+_IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+([\w.]+)", re.MULTILINE)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
@@ -179,8 +182,9 @@ def _launched(text: str, source: str, world: int | None, env: Sequence[str], pro
 
 def _of_python(body: str) -> System:
     """The system that a file of Python is of, by what it imports; torchtitan's where that says none."""
+    imported = {found[1] for found in _IMPORT.finditer(body)}
     for system in SYSTEMS.values():
-        if any(re.search(rf"^\s*(from|import) {re.escape(one)}\b", body, re.MULTILINE) for one in system.imports):
+        if any(name == one or name.startswith(f"{one}.") for one in system.imports for name in imported):
             return system
     return SYSTEMS["torchtitan"]
 

@@ -326,6 +326,8 @@ def _reference(node: ast.Call, header: Header, reader: Reader) -> None:
 
 
 def _without(node: ast.Call, header: Header, reader: Reader) -> None:
+    for keyword in node.keywords:
+        reader.refuse(keyword.value, "this line takes names of assumptions only")
     for arg in node.args:
         match arg:
             case ast.Constant(value=str(text)) if text in ASSUMPTIONS:

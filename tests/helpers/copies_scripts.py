@@ -67,6 +67,7 @@ PARTED = {
     "rates by rank": _steps(_PLAIN + "opt.step()", opt="torch.optim.Adam(params, lr=0.1 * (1 + rank))"),
     "rates by hand": _steps(_PLAIN + "with torch.no_grad():\n    for p in params:\n        p -= 0.1 * (1 + rank) * p.grad"),
     "clipped by value on rank 1": _steps(_PLAIN + "if rank:\n    nn.utils.clip_grad_value_(params, 0.01)\nopt.step()"),
+    "another product on rank 1": _steps(_PLAIN + "if rank == 1:\n    params[0].grad.mul_(torch.linspace(1, 2, 6))\nopt.step()"),
     "noise by rank": _steps(
         _PLAIN + "opt.step()\nwith torch.no_grad():\n    for p in params:\n        p += 0.01 * torch.randn(p.shape, generator=g)",
         before="g = torch.Generator().manual_seed(rank)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import sympy
@@ -194,3 +195,11 @@ def test_layers_that_are_computed_again_together(recompute: str) -> None:
     # beyond the inputs that are kept, and the output: one layer comes back, when two whole ones are free; or two layers do
     expected = most + x + (whole - x - 2 * whole if recompute == "full:2" else 2 * whole - x)
     assert replayed == expected
+
+
+def test_an_operation_that_takes_nothing_is_refused(tmp_path: Path) -> None:
+    text = (Path(placeproof.__file__).parent / "implementations" / "pytorch-2.13.toml").read_text(encoding="utf-8")
+    at = text.index("takes = ", text.index("[operation."))
+    (file := tmp_path / "own.toml").write_text(text[:at] + text[text.index("\n", at) + 1 :], encoding="utf-8")
+    with pytest.raises(InputError, match="takes"):
+        find(str(file))

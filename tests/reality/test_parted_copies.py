@@ -19,7 +19,7 @@ from placeproof.measure.record.parted import Parted, parted
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "traces.md"
 #: Of each kind some.
 SAMPLE = {
-    "parted": ("update on rank 0, one step", "owners send half", "rates by rank"),
+    "parted": ("update on rank 0, one step", "another product on rank 1", "owners send half", "rates by rank"),
     "kept": (
         "owners send as layers are run",
         "a server that updates, and other numbers of micro-batches",

@@ -109,6 +109,12 @@ def test_groups_are_axes_of_the_mesh_or_make_some() -> None:
     assert grid({}, [(0, 1, 2)], 3).sizes == {"dp": 3}
 
 
+def test_an_axis_of_one_rank_is_one_if_something_is_exchanged_over_it() -> None:
+    assert grid({"dp": 1, "tp": 2}, [(0, 1)], 2).sizes == {"tp": 2}
+    assert grid({"dp": 1, "tp": 2}, [(0, 1), (0,)], 2).sizes == {"dp": 1, "tp": 2}
+    assert grid({"dp": 1}, [], 1).sizes == {"dp": 1}
+
+
 def test_terms_are_stored_once_and_norms_are_flat() -> None:
     nodes = Nodes()
     a, b = (nodes.add(Node(kind="pass", index=i, turn=0, line=i)) for i in (0, 1))

@@ -224,6 +224,13 @@ def test_the_last_line_says_what_theorems_are_about(tmp_path: Path, capsys: pyte
     assert {r["id"]: r["about"] for r in found["results"]}["blocks.the_block_trains"] == "programs"
 
 
+def test_a_lock_that_is_no_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = written(tmp_path, GOOD)
+    os.mkfifo(folder / "verdicts.lock.json")
+    assert run(["check", str(folder), "--no-second-opinion", "--jobs", "1"]) == 2
+    assert "is no file" in capsys.readouterr().err
+
+
 def test_the_lock_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = written(tmp_path, GOOD)
     _, err = checked(capsys, str(folder), "--update")

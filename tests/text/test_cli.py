@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import sympy
@@ -239,6 +241,16 @@ def test_a_file_of_a_cluster_is_explained_as_one(tmp_path: Path, capsys: pytest.
     assert out(capsys, "explain", str(tmp_path / "mine.toml")) == out(capsys, "explain", "dgx-h100")
     assert run(["explain", str(tmp_path / "wrong.toml")]) == 2
     assert "`foo`" in capsys.readouterr().err
+
+
+def test_a_strategy_that_is_piped_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = Path(placeproof.__file__).parent / "strategies" / "catalogue" / "ddp.toml"
+    os.mkfifo(pipe := tmp_path / "mine.toml")
+    writer = Thread(target=pipe.write_bytes, args=(own.read_bytes(),))
+    writer.start()
+    told = out(capsys, "explain", str(pipe))
+    writer.join()
+    assert told == out(capsys, "explain", str(own)).replace(str(own), str(pipe))
 
 
 def test_checkpoints_of_the_hub_are_explained_in_any_letters(capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,6 +73,7 @@ HEADERS = (
     "without('real-arithmetics')",
     "without('xyz')",
     "without(equal)",
+    "without('equal-initial-states', more=1)",
     "tensor()",
     "tensor('w', a)",
     "tensor(w, a, tp=b)",

@@ -377,6 +377,15 @@ def test_bad_input_is_refused(content: str, options: list[str], message: str, he
     assert here.asked == []
 
 
+@pytest.mark.parametrize("value", ["1", '"1"', "0.5"])
+def test_a_number_says_what_its_text_says(here: Here, value: str) -> None:
+    Path("number.toml").write_text(f"efficiency = {value}\n" + QUICK)
+    assert run(["plan", "--sweep", "number.toml", "--out", "number.jsonl"]) == 0
+    rows = [json.loads(line) for line in Path("number.jsonl").read_text().splitlines()[1:]]
+    assert len(here.asked) == len(rows) == 5
+    assert not any(row["cannot"] for row in rows)
+
+
 def test_what_is_said_of_a_sweep_needs_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", "--model", "gpt3-125m", "--out", "x.jsonl", "--jobs", "2"]) == 2
     assert "--out: that is said of a sweep" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from placeproof.core.diagnostics import InputError
+from placeproof.importers import systems
 from placeproof.importers.imported import Imported, Role
 from placeproof.importers.systems import read_config
 from placeproof.strategies import parse_strategy
@@ -445,3 +446,11 @@ def test_what_python_makes_is_followed(tmp_path: Path, file: str, world: int | N
     found = read_config(f"{path}:recipe", world=world)
     assert found.expression == expression
     assert [r.name for r in found.another_step] == another
+
+
+@pytest.mark.parametrize("line", ["from nemo.collections.llm.api import pretrain", "  import nemo_run as run", "import megatron.bridge"])
+def test_a_recipe_is_told_by_what_it_imports(line: str) -> None:
+    system = systems._of_python(f"x = 1\n{line}\n").name
+    assert system != "torchtitan"
+    assert systems._of_python(f"x = 1\n{line.replace('nemo', 'emo').replace('bridge', 'bridges')}\n").name == "torchtitan"
+    assert systems._of_python("\n" * 200_000 + line).name == system

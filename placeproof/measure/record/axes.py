@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise, product
 from math import prod
@@ -61,10 +61,12 @@ class Grid:
         raise InputError([Diagnostic(code="PP603", message=message, help="use groups along the axes of a mesh")])
 
 
-def grid(mesh: dict[str, int], groups: Iterable[tuple[int, ...]], world: int) -> Grid:
-    """The script's mesh, or one of axes `dp` or `g0`, `g1`, ... from groups that were made by hand."""
+def grid(mesh: dict[str, int], groups: Collection[tuple[int, ...]], world: int) -> Grid:
+    """The script's mesh, or one of axes `dp` or `g0`, `g1`, ... from groups that were made by hand. An axis of one rank over which nothing
+    was exchanged is left out: what a step does with more ranks was not seen."""
     if mesh:
-        return Grid(dict(mesh))
+        used = {name: size for name, size in mesh.items() if size > 1}
+        return Grid(dict(mesh) if any(len(g) == 1 for g in groups) or not used else used)
     steps = {(g[1] - g[0], len(g)) for g in groups if 1 < len(g) < world and _even(g)}
     if not steps:
         return Grid({"dp": world}, made=True)

@@ -214,11 +214,13 @@ def _plan(recordings: dict[int, Recording], splits: Mapping[str, str]) -> tuple[
     for axis in sorted(set(splits) - set(shape.sizes)):
         problems.add("PP603", f"the script has no mesh axis `{axis}`", help=f"its axes are {', '.join(shape.sizes)}")
     problems.raise_if_any()
+    left_out = [name for name in recordings[0].mesh if not shape.made and name not in shape.sizes]
     plan = read_stages(recordings, shape, splits)
     if any(t.scale != plan.turn.scale for t in recordings[0].turns):
         plan = _as_one(recordings, plan, "the losses of the micro-batches are scaled differently")[1]
     if len(recordings) < recordings[0].world and plan.layers is None:  # where layers are split, real processes run as all of them
         plan.not_compared["ranks"] = f"of {recordings[0].world} ranks these were run, each alone: {', '.join(map(str, sorted(recordings)))}"
+    plan.notes += [f"The axis {name} has one rank, and nothing is exchanged over it: of more ranks nothing is said." for name in left_out]
     if shape.made:
         names = list(plan.grid.sizes)
         plan.notes.append(f"The script names no axes: {', '.join(names)} {'is' if len(names) == 1 else 'are'} ours.")

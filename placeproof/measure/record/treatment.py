@@ -221,7 +221,11 @@ class _Treatments:
     def _one_norm(self, recording: Recording, parts: Sequence[ParameterSet]) -> Clip | None:
         """The norm with which a rank clips; None if it does not."""
         terms = {n for own in recording.updates.values() for n in own}
-        clips = {clip for n in terms if (clip := self._read(recording, n).clip) is not None}
+        try:
+            clips = {clip for n in terms if (clip := self._read(recording, n).clip) is not None}
+        except UnreadableError as error:  # of another rank than those that are followed
+            text = f"what happens to gradients of rank {recording.rank} before the update cannot be said: {error.text}"
+            refuse_lines(self.first.script, self.first.source, [(text, error.line)])
         if not clips:
             return None
         nodes, clip, several = recording.nodes, clips.pop(), bool(clips)

@@ -24,7 +24,7 @@ SCHEMA = "placeproof.prove/1"
 OF_MODEL = "placeproof.prove-model/1"
 #: The error code of everything here.
 CODE = "PP602"
-_AGAIN = "write it anew: `placeproof prove SUBJECT --json > FILE`"
+AGAIN = "write it anew: `placeproof prove SUBJECT --json > FILE`"
 _HELP = "give a file with the output of `placeproof prove SUBJECT --json`"
 
 Coordinates = Mapping[str, int]
@@ -123,7 +123,7 @@ def parse(text: str, source: str = "<json>") -> Counterexample:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        _refuse(f"`{source}` is not whole JSON: {error}", _AGAIN)
+        _refuse(f"`{source}` is not whole JSON: {error}", AGAIN)
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema == OF_MODEL:
         data, schema = _part(data, source), SCHEMA
@@ -145,7 +145,7 @@ def parse(text: str, source: str = "<json>") -> Counterexample:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         what = f"nothing at {error}" if isinstance(error, KeyError) else str(error)
-        _refuse(f"the counterexample in `{source}` is not whole: {what}", _AGAIN)
+        _refuse(f"the counterexample in `{source}` is not whole: {what}", AGAIN)
 
 
 def _part(data: Mapping[str, Any], source: str) -> Any:

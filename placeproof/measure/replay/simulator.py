@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from placeproof.measure.replay.file import Counterexample, Shown
+from placeproof.core.diagnostics import Diagnostic, InputError
+from placeproof.measure.replay.file import AGAIN, Counterexample, Shown
 from placeproof.measure.replay.model import setup_of
 from placeproof.semantics import meaning, tensors
 from placeproof.semantics.meaning.layout import in_words
 from placeproof.semantics.meaning.recorded import plain
 from placeproof.semantics.meaning.run import run
 from placeproof.semantics.meaning.script import shown_pair
+
+
+def _of_block(counterexample: Counterexample, setup: tensors.Setup) -> tensors.Difference | meaning.Fault | None:
+    """What a block's run differs in. Raises InputError for a program that no run of these sizes is of."""
+    unsized = sorted({d for tensor in counterexample.program.tensors for d in tensor.dims} - setup.sizes.keys())
+    try:
+        if unsized:
+            raise tensors.NotComputedError(f"no size of `{unsized[0]}` is said")
+        return tensors.simulate(counterexample.program, setup)
+    except tensors.NotComputedError as error:
+        raise InputError([Diagnostic(code="PP602", message=f"the counterexample's program cannot be run: {error}", help=AGAIN)]) from error
 
 
 def simulated(counterexample: Counterexample) -> Shown:
@@ -25,7 +37,7 @@ def simulated(counterexample: Counterexample) -> Shown:
             fine=counterexample.flags.get("fine", False),
             reference=counterexample.one_device,
         )
-        what = tensors.simulate(counterexample.program, of_block)
+        what = _of_block(counterexample, of_block)
     match what:
         case meaning.Difference():
             expected, actual = (what.expected, None) if what.actual is None else map(plain, shown_pair(what))

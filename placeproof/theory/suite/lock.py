@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from os.path import isfile
+from os.path import isfile, lexists
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,10 @@ def entry(outcome: Outcome) -> dict[str, Any]:
 def read(folder: Path) -> dict[str, dict[str, Any]] | None:
     """The locked verdicts by id; None where nothing is locked. Raises InputError for a file that is none of ours."""
     path = folder / NAME
-    if not isfile(path):
+    if not lexists(path):
         return None
+    if not isfile(path):
+        refuse("PP405", f"`{path}` is no file", help=_RESTORE)
     try:
         data = json.loads(read_text(path, code="PP405", help=_RESTORE))
         if data["schema"] != SCHEMA or not all(set(COMPARED) <= set(row) for row in data["verdicts"].values()):
