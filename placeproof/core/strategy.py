@@ -130,7 +130,7 @@ SCHEDULE_FIELDS = tuple(f.name for f in fields(Realisation))
 _HOW = {"matrices": "update"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Strategy:
     """Mesh axes + placement + schedule. ``parts`` are the expressions of the strategies that it is composed of."""
 
@@ -148,6 +148,9 @@ class Strategy:
     def name(self) -> str:
         """The expression that makes this strategy, parts in canonical order."""
         return " * ".join(self.parts)
+
+    def __repr__(self) -> str:
+        return f"<strategy {self.name}>"
 
     def axis(self, name: str) -> Axis:
         """The axis of that name; raises KeyError."""

@@ -78,7 +78,8 @@ def _sections(found: Found) -> Iterator[Section]:
         best = outcome.plans[0]
         reached = f"{giga(best.most)} GB of tensors" if outcome.objective.memory else seconds_text(best.seconds)
         more = f", {seconds_text(better.seconds)} with other layers of stages" if better and better.seconds < best.seconds else ""
-        placed, *rest = _best(task, best, verdicts)
+        reached += "" if fits(best) else ", may not fit"
+        placed, *rest = *_best(task, best, verdicts), *_surely(outcome.plans)
         yield section(f"{title}: {reached}{more}", Lines([placed, *rest]), detail="answer", brief=f"{title}: {reached}{more} by {placed}")
         yield _table("plans", task, outcome.plans, outcome.objective)
         yield _strategies(outcome.plans, verdicts)
@@ -154,6 +155,22 @@ def _best(task: Task, plan: Plan, verdicts: Mapping[str, str]) -> Iterator[str]:
     yield f"{placed}: {verdicts.get(point.structure, UNASKED)}"
     tokens = f"{float(speed(task, plan)):,.0f} tokens a second and device, " if task.model.sizes.get("s") else ""
     yield f"{tokens}MFU {percent(plan.step.utilisation[0])}; tensors take {giga(plan.peak)} of {giga(plan.room)} GB"
+
+
+def _surely(plans: Sequence[Plan]) -> Iterator[str]:
+    """How many of the plans surely fit, and the first that does."""
+    sure = [number for number, plan in enumerate(plans, 1) if fits(plan)]
+    these, many = (f"these {len(plans)}", "") if len(plans) > 1 else ("this one", "s")
+    if len(sure) == len(plans):
+        yield f"{these} surely fit{many}"
+    elif not sure:
+        none = f"{these} may not fit" if many else f"none of {these} surely fits"
+        yield f"{none} (`?`); `--top` lists more, `--objective memory` what needs least"
+    else:
+        yield f"{len(sure)} of {these} surely fit{'s' if len(sure) == 1 else ''}, {len(plans) - len(sure)} may not (`?`)"
+        if sure[0] > 1:
+            first = plans[sure[0] - 1]
+            yield f"the first that surely fits is number {sure[0]}, {seconds_text(first.seconds)}: {in_words(first)}"
 
 
 #: What is chosen besides degrees and sizes -> what a plan has of it, empty where that is nothing. What all have alike is not shown.

@@ -172,6 +172,11 @@ def test_an_answer_shows_itself(name: str) -> None:
     assert answer._repr_markdown_().startswith("# ")
 
 
+@pytest.mark.parametrize("text", ["fsdp(8) * tp", "zero1(2) * tp(8) * sp * pp(4, microbatches=8)"])
+def test_a_strategy_shows_its_expression(text: str) -> None:
+    assert repr(placeproof.strategies.parse_strategy(text)) == f"<strategy {text}>"
+
+
 def test_what_users_write_is_escaped() -> None:
     """A title is text, whatever it looks like."""
     placement = {"dp": {"parameters": "S*", "optimizer": "S", "gradients": "S"}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,33 @@ def test_figures_are_those_of_each_derivation(capsys: pytest.CaptureFixture[str]
             if first[key]["value"]:
                 assert figure["ratio"] == pytest.approx(figure["value"] / first[key]["value"])
     assert data["strategies"][0]["figures"]["traffic.pp"] == {"formula": "0", "value": 0, "ratio": None}
+
+
+FASTER, SURE, TOO_MUCH = "zero2(60)", "zero3(30) * tp(2) * sp", "ddp(60)"
+
+
+def test_the_answer_names_what_is_faster_and_may_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [*COMPARE, "--cluster", "dgx-h100", "--set", "b=1"]
+    both = json.loads(printed(capsys, *asked, FASTER, SURE, "--json"))["strategies"]
+    assert [m["time"]["fits"] for m in both] == [None, True]
+    times = both[0]["time"]["tokens_per_second_and_device"] / both[1]["time"]["tokens_per_second_and_device"]
+    assert times > 1
+    title, _, faster, *_ = printed(capsys, *asked, FASTER, SURE).splitlines()
+    assert title.endswith(f"`{SURE}` is the fastest that surely fits")
+    assert faster == f"faster, and may not fit (`?`): `{FASTER}`, {times:.3g} times as many"
+    slower = "zero3(15) * tp(4) * sp"  # it fits, too, and nothing that may not is faster than both
+    title, _, then, *_ = printed(capsys, *asked, SURE, slower).splitlines()
+    assert title.endswith(f"`{SURE}` is the fastest that fits")
+    assert then.startswith(f"next: `{slower}`")
+
+
+def test_of_what_does_not_fit_the_first_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [*COMPARE, "--cluster", "dgx-h100", "--set", "b=1"]
+    text = printed(capsys, *asked, TOO_MUCH, "ddp(30) * tp(2) * sp", "--set", "s=32768").partition("\n\n")[0]
+    first, other = re.findall(r"`(ddp[^`]*)`", text)
+    assert f"none fits, `{first}` is the fastest" in text
+    assert f"does not fit either: `{other}`" in text
+    assert {first, other} == {TOO_MUCH, "ddp(30) * tp(2) * sp"}
 
 
 def test_the_world_decides_open_degrees(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,6 +30,7 @@ from placeproof.planning.pool import Queue
 from placeproof.planning.search import Search
 from placeproof.planning.tables import _distinct
 from placeproof.report.plan import HEIGHT, WIDTH, plot
+from placeproof.report.units import seconds_text
 from placeproof.runs import timed_on
 
 SMALL = ["--model", "llama3-8b", "--cluster", "dgx-h100", "--global-batch", "16"]
@@ -70,6 +71,40 @@ def test_each_plan_is_what_is_derived_of_it_and_every_point_is_counted(capsys: p
                 SCHEMA.validate(data)
             wrong.clear()
             wrong.update(before)
+
+
+@pytest.mark.parametrize(
+    ("pins", "sure"),
+    [
+        ("b=1,2 recompute=none tp=1", [1, 3, 4]),
+        ("b=2 recompute=none,full data=zero1,zero2 tp=1", [2, 3]),
+        ("b=4 recompute=none data=zero1,zero2 tp=2 sp=yes", []),
+        ("b=2 recompute=none data=zero2 tp=1", []),
+        ("b=1,2 recompute=none data=zero3 tp=1", [1, 2]),
+        ("b=2 recompute=none data=zero3 tp=1", [1]),
+    ],
+)
+def test_the_answer_says_how_many_plans_surely_fit(pins: str, sure: list[int], capsys: pytest.CaptureFixture[str]) -> None:
+    """Some of them, none, all, and the only one; as ``--json`` says it of each."""
+    asked = ["--devices", "8", "--max", "pp=1", "--max", "cp=1", "--set", "s=4096"]
+    asked += [word for pin in pins.split() for word in ("--only", pin)]
+    plans = answered(asked, capsys)["plans"]
+    assert run(["plan", *SMALL, *asked]) == 0
+    title, _, _, *lines = capsys.readouterr().out.partition("\n\n")[0].splitlines()
+    assert sure == [number for number, plan in enumerate(plans, 1) if plan["fits"]]
+    assert title.endswith(", may not fit") == (plans[0]["fits"] is None)
+    these = f"these {len(plans)}"
+    if not sure:
+        none = f"none of {these} surely fits" if len(plans) > 1 else "this one may not fit"
+        assert lines == [f"{none} (`?`); `--top` lists more, `--objective memory` what needs least"]
+    elif len(sure) == len(plans):
+        assert lines == [f"{these} surely fit" if len(plans) > 1 else "this one surely fits"]
+    else:
+        assert lines.pop(0) == f"{len(sure)} of {these} surely fit{'s' * (len(sure) == 1)}, {len(plans) - len(sure)} may not (`?`)"
+        first = plans[sure[0] - 1]
+        named = f"number {sure[0]}, {seconds_text(first['seconds'])}: {first['strategy']}, b = {first['b']}, m = {first['m']}"
+        said = f"the first that surely fits is {named}, recompute {first['recompute']}"
+        assert lines == ([] if sure[0] == 1 else [said])
 
 
 def test_pins_hold(capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,16 +95,29 @@ def _answer(c: ModelComparison, numbers: Numbers) -> Iterator[Section]:
         lines = [f"{giga(first.value('peak'))} GB on a device of its fullest stage", *assumed(numbers)]
         yield section(f"{subject}: `{linked.name}` takes the least memory", Lines(lines), detail="answer")
         return
-    words = {True: "is the fastest that fits", None: "is the fastest that may fit", False: "is the fastest, and none fits"}
-    title = f"{subject} on {first.step.price.cluster.name}: `{linked.name}` {words[_fits(first)]}"
+    faster = [m for m in order[1:] if (m.tokens or 0) > first.tokens and _fits(m) is None]
+    words = {True: f"is the fastest that {'surely ' if faster else ''}fits", None: "is the fastest that may fit", False: "is the fastest"}
+    none = "" if _fits(first) is not False else "none fits, "
+    title = f"{subject} on {first.step.price.cluster.name}: {none}`{linked.name}` {words[_fits(first)]}"
     lines = [f"{whole(first.tokens)} tokens a second and device, MFU {percent(first.step.utilisation[0])}, {_tensors(first)}"]
-    if order[1].tokens and _fits(order[1]) is not False:
-        lines.append(
-            f"next: `{order[1].d.linked.name}`, {float(order[1].tokens / first.tokens):.3g} times as many, {FITS[_fits(order[1])]}"
-        )
-    if cannot := [f"`{m.d.linked.name}`, {_tensors(m)}" for m in order if _fits(m) is False]:
-        lines.append(f"does not fit: {'; '.join([*cannot[:2], *(['...'] if len(cannot) > 2 else [])])}")
+    if faster:
+        lines.append(f"faster, and may not fit (`?`): {_first_two([f'`{m.d.linked.name}`, {_times(m, first)}' for m in faster])}")
+    elif order[1].tokens and _fits(order[1]) is not False:
+        lines.append(f"next: `{order[1].d.linked.name}`, {_times(order[1], first)}, {FITS[_fits(order[1])]}")
+    if cannot := [f"`{m.d.linked.name}`, {_tensors(m)}" for m in order[1:] if _fits(m) is False]:
+        lines.append(f"does not fit{' either' if none else ''}: {_first_two(cannot)}")
     yield section(title, Lines([*lines, *assumed(numbers)]), detail="answer")
+
+
+def _first_two(texts: Sequence[str]) -> str:
+    return "; ".join([*texts[:2], *(["..."] if len(texts) > 2 else [])])
+
+
+def _times(member: Member, first: Member) -> str:
+    """Its tokens against those of the first."""
+    assert member.tokens is not None
+    assert first.tokens is not None
+    return f"{float(member.tokens / first.tokens):.3g} times as many"
 
 
 def _tensors(member: Member) -> str:
