@@ -25,6 +25,7 @@ from placeproof.cost.model.comparison import Member
 from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap, StepTime
 from placeproof.cost.values import Numbers
 from placeproof.implementations import find
+from placeproof.importers import Imported
 from placeproof.models import Model
 from placeproof.planning.fitting import Change, Fits, Fitting, Limit
 from placeproof.planning.limits import PATIENCE, Boundary, boundary
@@ -52,7 +53,8 @@ class FitAnswer(Answer, Fitting):
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A model under a strategy on a cluster. ``world``, ``batch``: as of :meth:`placeproof.answers.numbers.Settings.of_model`."""
+    """A model under a strategy on a cluster. ``world``, ``batch``: as of :meth:`placeproof.answers.numbers.Settings.of_model`; ``read``:
+    the configuration that the strategy is of."""
 
     model: Model
     strategy: Strategy
@@ -61,6 +63,7 @@ class Question:
     settings: Settings
     world: int | None = None
     batch: int | None = None
+    read: Sequence[Imported] = ()
 
     def numbers(self) -> Numbers:
         """Those of the step. Raises InputError."""
@@ -68,7 +71,7 @@ class Question:
 
     def step(self) -> StepTime:
         """The step. Raises InputError where it cannot be, or is not known."""
-        d, rest = derived(self.model, self.strategy, self.run, self.numbers(), self.settings.imported)
+        d, rest = derived(self.model, self.strategy, self.run, self.numbers(), self.read)
         _, step = timed(d, rest, self.clock)
         assert step is not None
         return step
@@ -95,6 +98,15 @@ class Question:
 
     def _without(self, names: set[str]) -> list[str]:
         return [text for text in self.settings.given if text.partition("=")[0].strip() not in names]
+
+    def under(self, name: str) -> Question | None:
+        """Under a strategy with the same axes and degrees; None where it is none, or has others."""
+        try:
+            other = parse_strategy(name)
+        except InputError:
+            return None
+        degrees = {axis.name: axis.degree for axis in self.strategy.axes if axis.degree is not None}
+        return replace(self, strategy=other).on(degrees) if {axis.name for axis in other.axes} == {*degrees} else None
 
     def axis(self) -> Axis | None:
         """The axis along which devices are added: the first that splits samples."""
@@ -237,19 +249,31 @@ def _others(question: Question) -> Iterator[tuple[str, Question]]:
     """Changes of how a model is run, of the strategy, and of sizes, each as it is said."""
     for word in _RECOMPUTED:
         yield f"--recompute {word}", replace(question, run=replace(question.run, recompute=word))
-    smaller = [f"{question.strategy.name} * accumulate"] if question.batch is not None else []
+    smaller = [_accumulating(question.strategy)] if question.batch is not None else []
     for name in (*_strategies(question.strategy), *smaller):
-        try:
-            other = parse_strategy(name)
-        except InputError:
-            continue
-        degrees = {axis.name: axis.degree for axis in question.strategy.axes if axis.degree is not None}
-        if {axis.name for axis in other.axes} == {*degrees}:
-            yield f"`{name}`", replace(question, strategy=other).on(degrees)
+        if (other := question.under(name)) is not None:
+            yield f"`{name}`", other
     if (axis := question.axis()) is not None and axis.degree is not None:
         yield f"twice the devices, N_{axis.name} = {2 * axis.degree}", question.on({axis.name: 2 * axis.degree})
     if (b := question.numbers().values.get("b")) is not None and b > 1:
         yield f"--set b={int(b) // 2}", question.with_("b", int(b) // 2)
+
+
+def _accumulating(strategy: Strategy) -> str:
+    return f"{strategy.name} * accumulate"
+
+
+def accumulated(question: Question, step: StepTime) -> Member | None:
+    """Of a step that does not fit: the same sequences with gradients accumulated over the largest micro-batches that fit, or may; None
+    where none does, where nobody says how many sequences there are, or where the strategy says its micro-batches."""
+    if question.batch is None or question.strategy.schedule.microbatches is not None or fits_all(step) is not False:
+        return None
+    degrees = {axis.name: int(step.price.mesh[axis.name]) for axis in question.strategy.axes}
+    if (other := question.on(degrees).under(_accumulating(question.strategy))) is None:
+        return None
+    found = _microbatch(other, degrees)
+    b = found.best or found.possible
+    return None if b is None else other.with_("b", b).member()
 
 
 def _strategies(strategy: Strategy) -> Iterator[str]:
@@ -289,4 +313,6 @@ def fitted(
     run = ModelRun(recompute=recompute, layers=stages, widths=widths or {}, fp8=fp8, padding=vocab_padding, run_by=run_by)
     clock = clock_of(cluster, efficiency=efficiency, overlap=overlap, order=order, reserve=reserve)
     settings = Settings(given=texts(numbers), precision=precision, imported=imported)
-    return fit(Question(model=read, strategy=strategy, run=run, clock=clock, settings=settings, world=world, batch=global_batch))
+    return fit(
+        Question(model=read, strategy=strategy, run=run, clock=clock, settings=settings, world=world, batch=global_batch, read=imported)
+    )

@@ -145,10 +145,12 @@ def of_model(o: Compared, subjects: Sequence[Subject], problems: Problems) -> tu
         sources = [subject] if isinstance(subject, read.Configuration) else subjects
         try:
             known = strategy.axes, strategy.schedule.microbatches
-            settled = o.given.settings(sources).of_model(*known, o.given.on(subject), o.about.global_batch)
-            d, rest = derived(model(), strategy, run, settled, read.imported([subject]))
+            settings, world, own = o.given.settings(sources), o.given.on(subject), read.imported([subject])
+            settled = settings.of_model(*known, world, o.about.global_batch)
+            d, rest = derived(model(), strategy, run, settled, own)
             rest, step = timed(d, rest, clock)
-            members.append(Member(d=d, values=rest.values if rest.asked else {}, step=step))
+            less = o.about.accumulated(step, clock, model=model(), strategy=strategy, run=run, settings=settings, world=world, read=own)
+            members.append(Member(d=d, values=rest.values if rest.asked else {}, step=step, accumulated=less))
             assumed |= dict.fromkeys(settled.assumed)
         except InputError as error:
             problems.found += [_of(strategy, problem) for problem in error.diagnostics]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -358,7 +358,9 @@ def _model(o: Options, subject: Callable[[], Subject], shards: Callable[[], Shar
         read = subjects.imported([subject()])
         d, rest = derived(model(), fitted, asked.run, numbers, read)
         more = {} if uneven is None else {"shards": stages(uneven_stages(d, uneven), d, uneven, rest)}
-        parts = asked.parts(d, rest) | more
+        settings, world = o.given.settings([subject()]), o.given.on(subject())
+        asked_about = {"model": model(), "strategy": fitted, "run": asked.run, "settings": settings, "world": world, "read": read}
+        parts = asked.parts(d, rest, **({} if uneven is not None else asked_about)) | more
         if uneven is None and not read and "" in parts:
             parts[""] = replace(parts[""], live=lambda: _moving_of_model(model(), fitted, asked.run, numbers))
         return parts
@@ -408,8 +410,9 @@ class _Asked:
         self.run = run if run.run_by is None else replace(run, run_by=run.run_by.on(there))
         self.picture = problems.attempt(lambda: picture_path(options.about.plot))
 
-    def parts(self, d: ModelDerivation, numbers: Numbers) -> dict[str, Document]:
-        """The documents of a derivation; a picture is written, if one is wanted."""
+    def parts(self, d: ModelDerivation, numbers: Numbers, **of: Any) -> dict[str, Document]:
+        """The documents of a derivation; a picture is written, if one is wanted. ``of``: as ``asked`` of ``OfStep.accumulated``; without it
+        gradients are not accumulated."""
         from placeproof.answers.models import timed
         from placeproof.report.document import listing
         from placeproof.report.models import derivation, time
@@ -423,7 +426,8 @@ class _Asked:
         if picture is not None:
             write_text(picture, _picture(d, numbers, step), code="PP104")
         timing = {} if step is None else {"time": time.document(step.form, step)}
-        return {"": derivation.document(d, numbers, step)} | timing | program
+        less = self.options.about.accumulated(step, self.clock, **of) if of else None
+        return {"": derivation.document(d, numbers, step, less)} | timing | program
 
 
 def _picture(d: ModelDerivation, numbers: Numbers, step: StepTime | None) -> str:

@@ -70,5 +70,5 @@ def _question(o: Options, problems: Problems) -> tuple[Subject, Question]:
     run = run if run.run_by is None else replace(run, run_by=run.run_by.on(architecture))
     return subject, Question(
         model=model(), strategy=strategy(), run=run, clock=clock, settings=o.given.settings([subject]), world=o.given.on(subject),
-        batch=o.about.global_batch,
+        batch=o.about.global_batch, read=read.imported([subject]),
     )  # fmt: skip

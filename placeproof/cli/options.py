@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from placeproof.answers.numbers import Settings
     from placeproof.answers.subject import Subject
     from placeproof.core.shapes import Shapes
+    from placeproof.cost.model.comparison import Member
+    from placeproof.cost.model.time import StepTime
     from placeproof.implementations import BlockImplementation
     from placeproof.report.document import Detail, Document
 
@@ -424,6 +426,13 @@ class OfStep(OfModel):
         metavar="N",
         min=1,
     )
+
+    def accumulated(self, step: StepTime | None, clock: Clock | None, **asked: Any) -> Member | None:
+        """Of a step that does not fit, one that accumulates gradients and does. ``asked``: the fields of
+        :class:`placeproof.answers.fit.Question` besides."""
+        from placeproof.answers.fit import Question, accumulated
+
+        return None if step is None or clock is None else accumulated(Question(clock=clock, batch=self.global_batch, **asked), step)
 
 
 def _widths(texts: Sequence[str], problems: Problems) -> dict[str, int]:

@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "derive-bytes": ("derive", "fsdp(6)", "--profile", "torch-2.13", "--shapes", _TINY),
     "compare": ("compare", "ddp", "zero1", "zero3", "hsdp"),
     "compare-model": ("compare", "fsdp(64)", "fsdp(8) * tp(8) * sp", "zero1(16) * tp(4)", *_LLAMA),
+    "compare-batch": ("compare", "fsdp(8)", "ddp(8)", *_LLAMA, "--global-batch", "64"),
     "compare-profiles": ("compare", "ideal", "torch-2.13", "--of", "fsdp(6)", "--shapes", _TINY),
     "fit": ("fit", "fsdp(8) * tp(2) * sp", *_LLAMA, "--set", "b=4"),
     "diff": ("diff", "zero1(8)", "zero3(8)", "--set", "P=7e9"),

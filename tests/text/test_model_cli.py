@@ -258,6 +258,50 @@ def test_the_answer_names_what_is_faster_and_may_not_fit(capsys: pytest.CaptureF
     assert then.startswith(f"next: `{slower}`")
 
 
+@pytest.mark.parametrize(
+    ("strategy", "more"),
+    [
+        ("fsdp(8)", ["--global-batch", "64"]),
+        ("fsdp", ["--global-batch", "96", "--set", "s=2048", "--world", "8"]),
+        ("fsdp(4) * tp(2)", ["--global-batch", "64", "--set", "s=2048"]),
+        ("fsdp(8)", ["--global-batch", "64", "--set", "b=8", "--recompute", "selective"]),
+    ],
+)
+def test_micro_batches_that_fit_are_named_where_a_step_does_not(strategy: str, more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """What is named is derived as it is said, and fits; the next larger micro-batch does not surely. `compare` names the same."""
+    at = ["--model", "llama3-8b", "--cluster", "dgx-h100", *more]
+    text = printed(capsys, "derive", strategy, *at)
+    assert ": does not fit" in text.splitlines()[0]
+    (line,) = [line for line in text.splitlines() if line.startswith("accumulating gradients: ")]
+    named = re.fullmatch(r"accumulating gradients: `(.*)` fits with `--set b=(\d+)` \(m = (\d+)\), (.*) a step", line)
+    assert named is not None
+    assert named[1] == f"{strategy} * accumulate"
+    b, batch = int(named[2]), int(more[1])
+    whole = [option for option in at if option != "b=8"]
+    whole = [option for n, option in enumerate(whole) if option != "--set" or whole[n + 1].startswith("s=")]
+    assert printed(capsys, "derive", named[1], *whole, "--set", f"b={b}").splitlines()[0].endswith(f": fits, {named[4]} a step")
+    replicas = batch // (b * int(named[3]))
+    larger = next(n for n in range(b + 1, batch) if batch % (replicas * n) == 0)
+    assert ": fits," not in printed(capsys, "derive", named[1], *whole, "--set", f"b={larger}").splitlines()[0]
+    assert line in printed(capsys, "compare", strategy, "ddp(8)", *at).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "more"),
+    [
+        ("ddp(8)", ["--global-batch", "64"]),  # its model states alone do not fit
+        ("fsdp(8)", ["--set", "b=8"]),  # nobody says of how many sequences a step is
+        ("fsdp(8) * accumulate", ["--global-batch", "64", "--set", "b=8"]),  # it accumulates already
+        ("fsdp(8)", ["--global-batch", "8"]),  # it fits
+        ("fsdp(8)", ["--global-batch", "8", "--set", "s=65536"]),  # one sequence is too many
+    ],
+)
+def test_micro_batches_are_named_only_where_they_make_a_step_fit(
+    strategy: str, more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "accumulat" not in printed(capsys, "derive", strategy, *more, "--model", "llama3-8b", "--cluster", "dgx-h100").partition("\n")[2]
+
+
 def test_of_what_does_not_fit_the_first_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
     asked = [*COMPARE, "--cluster", "dgx-h100", "--set", "b=1"]
     text = printed(capsys, *asked, TOO_MUCH, "ddp(30) * tp(2) * sp", "--set", "s=32768").partition("\n\n")[0]

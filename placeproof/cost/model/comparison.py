@@ -23,11 +23,13 @@ FIGURES = ("devices", "sequences", "parameters", "model_states", "activations", 
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """One strategy. ``values``: of symbols that are set; ``step``: on a cluster, if there is one."""
+    """One strategy. ``values``: of symbols that are set; ``step``: on a cluster, if there is one. ``accumulated``: where that does not fit,
+    the same sequences with gradients accumulated over micro-batches that do, or may, where there are such."""
 
     d: ModelDerivation
     values: Mapping[str, Fraction]
     step: StepTime | None = None
+    accumulated: Member | None = None
 
     @cached_property
     def fullest(self) -> StageCost:

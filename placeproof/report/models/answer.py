@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from placeproof.cost.model import ModelDerivation
@@ -21,9 +21,9 @@ _SMALL = Fraction(1, 100)
 _STATES = {"model_states": "model states", "activations": "activations", "working": "computed again", "transient": "gathered"}
 
 
-def answer(d: ModelDerivation, numbers: Numbers, step: StepTime | None) -> Iterator[Section]:
-    """The answer in numbers; nothing while a symbol is not set."""
-    member = Member(d=d if step is None else step.d, values=numbers.values, step=step)
+def answer(d: ModelDerivation, numbers: Numbers, step: StepTime | None, less: Member | None = None) -> Iterator[Section]:
+    """The answer in numbers; nothing while a symbol is not set. ``less``: as ``accumulated`` of a member."""
+    member = Member(d=d if step is None else step.d, values=numbers.values, step=step, accumulated=less)
     peak = member.value("peak")
     if not numbers.asked or peak is None:
         return
@@ -33,9 +33,26 @@ def answer(d: ModelDerivation, numbers: Numbers, step: StepTime | None) -> Itera
         yield section(f"{subject}: {giga(peak)} GB on a device", Lines([*lines, *assumed(numbers)]), detail="answer")
         return
     where = f"{step.devices} device{'' if step.devices == 1 else 's'} of {step.price.cluster.name}"
-    lines = [_memory(step), _made_of(member), _step(member, step), _time(step)]
+    lines = [_memory(step), _made_of(member), _step(member, step), _time(step), *accumulating([member])]
     title = f"{subject} on {where}: {FITS[fits_all(step)]}, {seconds_text(step.seconds)} a step"
     yield section(title, Lines([*lines, *assumed(numbers)]), detail="answer")
+
+
+def accumulating(members: Sequence[Member]) -> Iterator[str]:
+    """What fits with gradients accumulated, of those that do not fit without."""
+    texts = []
+    for member in (member.accumulated for member in members if member.accumulated is not None):
+        m, step = member.d.value(member.d.batches, member.values), member.step
+        assert step is not None
+        said = "fits" if fits_all(step) else "may fit"
+        texts.append(f"`{member.d.linked.name}` {said} with `--set b={member.values['b']}` (m = {m}), {seconds_text(step.seconds)} a step")
+    if texts:
+        yield f"accumulating gradients: {first_two(texts)}"
+
+
+def first_two(texts: Sequence[str]) -> str:
+    """What a line has room for."""
+    return "; ".join([*texts[:2], *(["..."] if len(texts) > 2 else [])])
 
 
 def assumed(numbers: Numbers) -> list[str]:

@@ -13,7 +13,7 @@ from placeproof.cost.model.comparison import Member, ModelComparison
 from placeproof.cost.model.time import StepTime
 from placeproof.cost.values import Numbers
 from placeproof.report.document import Detail, Document, Lines, Notes, Section, Table, section
-from placeproof.report.models.answer import FITS, assumed
+from placeproof.report.models.answer import FITS, accumulating, assumed, first_two
 from placeproof.report.models.derivation import conventions, sizes_of
 from placeproof.report.models.fit import fits_all
 from placeproof.report.units import figure, giga, percent, seconds_text, whole
@@ -101,16 +101,12 @@ def _answer(c: ModelComparison, numbers: Numbers) -> Iterator[Section]:
     title = f"{subject} on {first.step.price.cluster.name}: {none}`{linked.name}` {words[_fits(first)]}"
     lines = [f"{whole(first.tokens)} tokens a second and device, MFU {percent(first.step.utilisation[0])}, {_tensors(first)}"]
     if faster:
-        lines.append(f"faster, and may not fit (`?`): {_first_two([f'`{m.d.linked.name}`, {_times(m, first)}' for m in faster])}")
+        lines.append(f"faster, and may not fit (`?`): {first_two([f'`{m.d.linked.name}`, {_times(m, first)}' for m in faster])}")
     elif order[1].tokens and _fits(order[1]) is not False:
         lines.append(f"next: `{order[1].d.linked.name}`, {_times(order[1], first)}, {FITS[_fits(order[1])]}")
     if cannot := [f"`{m.d.linked.name}`, {_tensors(m)}" for m in order[1:] if _fits(m) is False]:
-        lines.append(f"does not fit{' either' if none else ''}: {_first_two(cannot)}")
-    yield section(title, Lines([*lines, *assumed(numbers)]), detail="answer")
-
-
-def _first_two(texts: Sequence[str]) -> str:
-    return "; ".join([*texts[:2], *(["..."] if len(texts) > 2 else [])])
+        lines.append(f"does not fit{' either' if none else ''}: {first_two(cannot)}")
+    yield section(title, Lines([*lines, *accumulating(order), *assumed(numbers)]), detail="answer")
 
 
 def _times(member: Member, first: Member) -> str:

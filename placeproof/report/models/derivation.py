@@ -12,6 +12,7 @@ from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.closed import tidy
 from placeproof.cost.model import ModelDerivation, StageCost
 from placeproof.cost.model.chunks import MANY
+from placeproof.cost.model.comparison import Member
 from placeproof.cost.model.derivation import WIDTHS
 from placeproof.cost.model.passes import work_timeline
 from placeproof.cost.model.recomputation import meaning
@@ -61,14 +62,14 @@ _OF_TIME = ("eta", "F_peak", "F_fp8", "B_mem")
 _Figures = Callable[[Amount], Figure]
 
 
-def document(d: ModelDerivation, numbers: Numbers, step: StepTime | None = None) -> Document:
-    """Everything that was derived; the answer is also of the ``step`` on a cluster, if there is one.
+def document(d: ModelDerivation, numbers: Numbers, step: StepTime | None = None, less: Member | None = None) -> Document:
+    """Everything that was derived; the answer is also of the ``step`` on a cluster, if there is one. ``less``: ``accumulated`` of a member.
 
     Values are null where none were asked for, and while a symbol is not set.
     """
     return Document(
         name=f"{d.linked.model} under {d.linked.name}",
-        sections=lambda: _sections(d, numbers, step),
+        sections=lambda: _sections(d, numbers, step, less),
         data=lambda: _data(d, numbers),
         forms=lambda: [_form(key, expr) for key, expr in d.forms.items()],
         measure="bytes per device; parameters in elements, flops in operations of one micro-batch",
@@ -179,9 +180,9 @@ def _used(d: ModelDerivation) -> set[str]:
     return {str(s) for e in exprs for s in getattr(e, "free_symbols", ())}
 
 
-def _sections(d: ModelDerivation, numbers: Numbers, step: StepTime | None) -> Iterator[Section]:
+def _sections(d: ModelDerivation, numbers: Numbers, step: StepTime | None, less: Member | None) -> Iterator[Section]:
     first, figure = d.costs[0], _figures(d, numbers)
-    answered = list(answer(d, numbers, step))
+    answered = list(answer(d, numbers, step, less))
     yield from answered
     yield section("" if answered else f"{d.linked.model} under {d.linked.name}", Lines([d.linked.title, *sizes_of(d)]))
     if step is None:
