@@ -23,7 +23,7 @@ from placeproof.planning.choices import Pins, space_of
 from placeproof.planning.crew import ALONE, Crew, Running
 from placeproof.planning.frontier import Frontier, frontier
 from placeproof.planning.objective import OBJECTIVES
-from placeproof.planning.reasons import beside, reasons, require_strategy
+from placeproof.planning.reasons import beside, near, reasons, require_strategy
 from placeproof.planning.search import Outcome, Search
 from placeproof.planning.space import Flow, Point, Space
 from placeproof.planning.structures import Derived
@@ -249,6 +249,7 @@ def plan(
     if not outcome.complete:
         outcome.plans = [plan for plan in outcome.plans if verdicts.get(plan.point.structure, "proved") == "proved"]
     fits = outcome.plans or (outcome.least is not None and outcome.least.fits) or any(one.best is not None for one in moved)
+    no_point = not fits and outcome.complete and outcome.least is None and outcome.least_of_all
     found = () if fits or not outcome.complete else reasons(task, pins, search.known)
     return Planned(
         task=task,
@@ -257,6 +258,7 @@ def plan(
         count=count,
         verdicts=verdicts,
         reasons=found,
+        near=near(task, pins, space, search.known) if no_point else None,
         besides=besides,
         frontier=unbeaten,
         uneven=moved,

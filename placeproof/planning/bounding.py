@@ -29,6 +29,8 @@ from placeproof.planning.task import Task
 ROUNDING = 1e-9
 #: So many points are kept that are nearest to fitting.
 NEAREST = 100
+#: What is counted beside rules: points that only differ in what they do not have.
+SAME = "the same as another point"
 #: What stages have of states at least.
 _NOTHING = StateAmounts(held=0.0, transient=0.0, updating=0.0, update=0.0, data=(0.0, 0.0), once=(0.0, 0.0), axes=frozenset())
 
@@ -163,7 +165,7 @@ class Bounding:
         m = np.array([batch / (mesh.replicas * b) for mesh, b in rows])
         points = Points(**columns, b=b, m=m, vocabulary=self.of.vocabulary(columns["tp"]))
         different = prod(map(len, (attentions, space.recompute, space.fp8, data, flows, orders)))
-        found.leave_out("the same as another point", len(rows) * (each - different))
+        found.leave_out(SAME, len(rows) * (each - different))
         if "dp_replicate" in axes:
             sharded = tuple(word for word in data if word not in COPIED)
             found.leave_out("dp_replicate of what is not sharded", len(rows) * different // len(data) * (len(data) - len(sharded)))
@@ -190,7 +192,7 @@ class Bounding:
         others = self.of.space.recompute[: self.of.space.recompute.index(option.recompute)]
         before = (self.of.known.blocks.get((blocks.axes, *replace(option, recompute=words).key)) for words in others)
         if any(other is not None and blocks.alike == other.alike for other in before):
-            found.leave_out("the same as another point", len(points) * each)
+            found.leave_out(SAME, len(points) * each)
             return
         kept = found.kept(blocks.uneven(points), len(points), each)
         if not len(kept):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -12,11 +13,13 @@ from placeproof.core.strategy import Strategy
 from placeproof.planning.choices import Pins, space_of
 from placeproof.planning.exact import Placed, Plan, worked_out
 from placeproof.planning.search import Search
-from placeproof.planning.space import AXES, ORDERS, Space
+from placeproof.planning.space import AXES, COPIED, ORDERS, Space
 from placeproof.planning.structures import Derived
 from placeproof.planning.task import Task
 from placeproof.strategies import parse_strategy
 
+#: So many numbers of devices are tried below and above, where no point keeps all rules.
+MOST_NEAR = 64
 #: How often more devices are tried: twice as many each time.
 DOUBLED = 6
 
@@ -86,6 +89,50 @@ def _search(task: Task, asked: Relaxed, known: Derived) -> Search:
     search = Search(task, space_of(task.model, task.counts, task.batch, asked.pins, task.joined, fp8=task.fp8), known)
     search.bound()
     return search
+
+
+@dataclass(frozen=True, kw_only=True)
+class Near:
+    """Numbers of sequences, and of devices, with each of which alone some point keeps all rules: one below what is asked and one above,
+    where such were found."""
+
+    sequences: tuple[int, ...]
+    devices: tuple[int, ...]
+
+
+def near(task: Task, pins: Pins, space: Space, known: Derived) -> Near:
+    """Where no point of a space keeps all rules. Sequences are tried that replicas of its meshes share out."""
+    counts = sorted(task.counts)
+    joined = task.cluster.levels[-1].joins or counts[-1] + MOST_NEAR
+    fewer = range(counts[0] - 1, max(0, counts[0] - 1 - MOST_NEAR), -1)
+    more = range(counts[-1] + 1, min(joined, counts[-1] + MOST_NEAR) + 1)
+
+    def on(devices: int) -> bool:
+        with suppress(InputError):  # a grid that has no point
+            of = space_of(task.model, (devices,), task.batch, pins, task.joined, fp8=task.fp8)
+            return _keeps(replace(task, devices=devices, fewer=()), of, known)
+        return False
+
+    def shared(sequences: int) -> bool:
+        of = replace(space, meshes=tuple(mesh for mesh in space.meshes if any(sequences % (mesh.replicas * b) == 0 for b in space.b)))
+        return bool(of.meshes) and _keeps(replace(task, batch=sequences), of, known)
+
+    parts = {mesh.replicas * b for mesh in space.meshes for b in space.b if task.batch % (mesh.replicas * b)}
+    below = sorted({task.batch // part * part for part in parts} - {0}, reverse=True)
+    above = sorted({(task.batch // part + 1) * part for part in parts})
+    return Near(
+        sequences=tuple(n for tried in (below, above) if (n := next(filter(shared, tried), None)) is not None),
+        devices=tuple(n for tried in (fewer, more) if (n := next(filter(on, tried), None)) is not None),
+    )
+
+
+def _keeps(task: Task, space: Space, known: Derived) -> bool:
+    """Whether a point keeps all rules and is derived: of those with one word of each choice that no size depends on, and of what data
+    parallelism does one that may have copies of shards."""
+    data = (*(word for word in space.data if word not in COPIED), *space.data)[:1]
+    search = Search(task, replace(space, data=data, recompute=space.recompute[:1], orders=space.orders[:1]), known)
+    search.bound()
+    return next(search.near(), None) is not None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,11 +9,11 @@ from math import log
 from typing import Any
 
 from placeproof.cost.model.time import OVERLAP
-from placeproof.planning.bounding import NEAREST
+from placeproof.planning.bounding import NEAREST, SAME
 from placeproof.planning.exact import Placed, Plan
 from placeproof.planning.frontier import Frontier
 from placeproof.planning.objective import OBJECTIVES, Objective
-from placeproof.planning.reasons import Beside, Reason
+from placeproof.planning.reasons import Beside, Near, Reason
 from placeproof.planning.search import Outcome
 from placeproof.planning.space import AXES, SHARING, Space
 from placeproof.planning.task import Task
@@ -35,7 +35,8 @@ UNASKED = "not proved yet"
 class Found:
     """What is told: the best plans, and what became of the other points of the grid. ``verdicts``: by the strategy of a plan, with open
     degrees. ``reasons``: why nothing fits. ``besides``: strategies that were asked about. ``frontier``: plans that nothing beats, if
-    they are asked for. ``uneven``: the best layers of stages."""
+    they are asked for. ``uneven``: the best layers of stages. ``near``: where no point keeps all rules, with how many sequences or devices
+    some do."""
 
     task: Task
     space: Space
@@ -45,6 +46,7 @@ class Found:
     besides: Sequence[Beside] = ()
     frontier: Frontier | None = None
     uneven: Sequence[Uneven] = ()
+    near: Near | None = None
 
     @property
     def plans(self) -> Sequence[Plan]:
@@ -70,7 +72,7 @@ def _sections(found: Found) -> Iterator[Section]:
         fitting = "nothing fits" + (
             "" if better is None else f" with as many layers in each stage, otherwise {seconds_text(better.seconds)}"
         )
-        yield section(f"{title}: {fitting}", Lines([*_least(outcome)]), detail="answer")
+        yield section(f"{title}: {fitting}", Lines([*_least(outcome), *_near(found)]), detail="answer")
         if found.reasons:
             rows = [(reason.of, _instead(reason)) for reason in found.reasons]
             yield section("without any one of these something fits", Table(rows, ("reason", "what fits without it")))
@@ -113,6 +115,18 @@ def _least(outcome: Outcome) -> Iterator[str]:
         of = "" if outcome.least_of_all else f", of the {NEAREST} points that are nearest to fitting by their bounds,"
         yield f"the least that a device needs for tensors{of} is {giga(plan.peak)} GB, and there are {giga(plan.room)} GB for them:"
         yield in_words(plan)
+
+
+def _near(found: Found) -> Iterator[str]:
+    """Which rule cuts most, and what keeps all of them."""
+    broken = {rule: n for rule, n in found.outcome.cut.items() if rule != SAME}
+    if found.near is None or not broken:
+        return
+    rule, most = max(broken.items(), key=lambda item: item[1])
+    yield f"`{rule}` leaves out most: {most:,} of {found.space.size:,}"
+    said = [(found.near.sequences, "with {} sequences a step"), (found.near.devices, "on {} devices")]
+    if texts := [text.format(" or ".join(f"{n:,}" for n in numbers)) for numbers, text in said if numbers]:
+        yield f"some point keeps all rules {', or '.join(texts)}"
 
 
 def _instead(reason: Reason) -> str:
@@ -336,6 +350,7 @@ def _data(found: Found) -> dict[str, Any]:
             {"reason": one.of, "devices": one.devices, "plan": None if one.plan is None else placed_data(task, one.plan)}
             for one in found.reasons
         ],
+        "near": None if found.near is None else {"sequences": list(found.near.sequences), "devices": list(found.near.devices)},
         "besides": [
             {"strategy": one.strategy, "because": list(one.because), "plan": None if one.plan is None else placed_data(task, one.plan)}
             for one in found.besides

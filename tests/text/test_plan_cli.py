@@ -190,6 +190,35 @@ def test_where_nothing_fits_the_nearest_point_is_told(capsys: pytest.CaptureFixt
     assert max(float(step.price.amount(cost.peak)) for cost in step.d.costs) <= data["least"]["peak"] * 1.0001
 
 
+def _divides(devices: int, batch: int) -> bool:
+    """Whether the 8 heads of keys, the 32 layers and the sequences can be shared out, by arithmetic alone."""
+    shared = [tp * pp for tp in (1, 2, 4, 8) for pp in (1, 2, 4)]
+    return any(devices % own == 0 and batch % (devices // own) == 0 for own in shared)
+
+
+def test_where_nothing_divides_numbers_that_do_are_told() -> None:
+    """The nearest that can be shared out, below and above."""
+    pins: dict[str, Any] = {"only": ["recompute=none", "schedule=1f1b"], "forbid": ["cp"], "most": ["b=2", "pp=4"]}
+    found = placeproof.plan("llama3-8b", "dgx-h100", 12, batch=16, **pins)
+    data, said = found.data, str(found).splitlines()
+    SCHEMA.validate(json.loads(json.dumps(data)))
+    sequences = [batch for batch in range(1, 32) if _divides(12, batch)]
+    devices = [number for number in range(1, 25) if _divides(number, 16)]
+    assert 16 not in sequences
+    below_above = [(max(n for n in each if n < own), min(n for n in each if n > own)) for each, own in ((sequences, 16), (devices, 12))]
+    assert [tuple(data["near"][name]) for name in ("sequences", "devices")] == below_above
+    most, rule = max((n, rule) for rule, n in data["cut"].items() if rule != "the same as another point")
+    assert f"`{rule}` leaves out most: {most:,} of {data['grid']['points']:,}" in said
+    (fewer, more), (less, larger) = below_above
+    assert f"some point keeps all rules with {fewer} or {more} sequences a step, or on {less} or {larger} devices" in said
+
+
+def test_of_what_memory_alone_forbids_no_numbers_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answered(["--devices", "1", "--only", "b=16", "--only", "recompute=none", "--only", "schedule=1f1b"], capsys, code=1)
+    assert data["least"] is not None
+    assert data["near"] is None
+
+
 def test_a_least_that_may_not_be_the_least_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds of devices with several runs of layers are below what they need: few of the nearest points do not tell which needs least."""
     only = ["tp=1", "cp=1", "pp=4", "b=1", "data=ddp", "recompute=full", "schedule=interleaved:2,interleaved:4"]
