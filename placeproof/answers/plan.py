@@ -250,6 +250,8 @@ def plan(
         outcome.plans = [plan for plan in outcome.plans if verdicts.get(plan.point.structure, "proved") == "proved"]
     fits = outcome.plans or (outcome.least is not None and outcome.least.fits) or any(one.best is not None for one in moved)
     no_point = not fits and outcome.complete and outcome.least is None and outcome.least_of_all
+    if no_point:
+        running.tell("other numbers of sequences and of devices are tried")
     found = () if fits or not outcome.complete else reasons(task, pins, search.known)
     return Planned(
         task=task,
