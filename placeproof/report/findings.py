@@ -113,6 +113,7 @@ def of_step(subject: str, judged: Judged, file: str | None = None) -> Iterator[C
         about = judged.word == "refuted" and settled.obligation is judged.about
         if about:
             message = f"{subject}: refuted: {settled.obligation.condition} is broken: it does not hold that {settled.obligation.name}"
+            message += "".join(f"; {cause.words}" for cause in settled.obligation.causes)
             case = replace(case, standing="failed", rule="refuted", message=message, text=text)
         elif settled.word != "proved" and judged.word == "refuted":
             case = replace(case, standing="open", message="the step is refuted, and this was not decided")

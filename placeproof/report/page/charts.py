@@ -345,7 +345,9 @@ def _proof(data: Mapping[str, Any], lines: _Programs, of: str = "") -> Iterator[
     marks: dict[int, list[Mark]] = {}
     for one in data["obligations"]:
         if one["line"] is not None:
-            marks.setdefault(one["line"], []).append(Mark(f"{one['verdict']}: {one['name']}", one["verdict"] == "refuted"))
+            word = "suspected" if one["suspected"] else one["verdict"]
+            why = "".join(f"; {cause['words']}" for cause in one["causes"])
+            marks.setdefault(one["line"], []).append(Mark(f"{word}: {one['name']}{why}", one["verdict"] == "refuted"))
     for left in refuting["lines"]:
         marks.setdefault(left["line"], []).append(Mark(f"{left['buffer']} holds {left['holds']}", wrong=True))
     if refuting["line"] is not None and not any(m.wrong for m in marks.get(refuting["line"], ())):

@@ -8,6 +8,7 @@ from placeproof.measure.replay.file import number
 from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.report.proof.run import of_block, of_step
 from placeproof.semantics import tensors
+from placeproof.semantics.encode.causes import Cause
 from placeproof.semantics.judge.explain import explain
 from placeproof.semantics.judge.verdict import Judged, Settled
 from placeproof.semantics.meaning import Fault
@@ -39,9 +40,15 @@ def _obligation(settled: Settled) -> dict[str, Any]:
         "condition": settled.obligation.condition,
         "line": place.line if place is not None else None,
         "verdict": settled.word,
+        "suspected": settled.suspected,
+        "causes": [_cause(c) for c in settled.obligation.causes] if settled.word != "proved" else [],
         "solver": getattr(settled.verdict, "solver", None),
         "seconds": round(settled.seconds, 6),
     }
+
+
+def _cause(cause: Cause) -> dict[str, Any]:
+    return {"value": cause.value.strip("`"), "axes": list(cause.axes), "lies": cause.lies, "needed": cause.needed, "words": cause.words}
 
 
 def _counterexample(judged: Judged) -> dict[str, Any] | None:

@@ -10,7 +10,6 @@ from placeproof.core.diagnostics import Place
 from placeproof.programs import Resolved
 from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.programs.printer import contract
-from placeproof.prove import Unknown
 from placeproof.report.diagnostics import excerpt
 from placeproof.report.document import Code, Document, Lines, Notes, Section, SectionPart, Table, section
 from placeproof.report.proof import composition, cutoff, mended
@@ -112,6 +111,7 @@ def _refuted(subject: str, judged: Judged) -> Section:
         lines += ["", f"error: {about.condition} is broken"]
         lines += excerpt(about.place) if about.place is not None else []
         lines.append(f"   = it does not hold that {about.name}")
+        lines += [f"   = {cause.words}" for cause in about.causes]
     if isinstance(counterexample, tensors.RefutingBlockRun):
         lines += _of_tensors(judged.program, counterexample)
     else:
@@ -162,7 +162,15 @@ def inputs_of(numbers: Mapping[str, Fraction]) -> list[str]:
 def _unknown(subject: str, judged: Judged) -> Section:
     parts: list[SectionPart] = [Lines([f"neither proved nor refuted: {judged.why}"])]
     if judged.about is not None and judged.about.place is not None:
-        parts.append(Code([f"{judged.about.condition}: {judged.about.name}", *excerpt(judged.about.place)]))
+        parts.append(
+            Code(
+                [
+                    f"{judged.about.condition}: {judged.about.name}",
+                    *excerpt(judged.about.place),
+                    *(f"   = {cause.words}" for cause in judged.about.causes),
+                ]
+            )
+        )
     return section(f"{subject}: unknown", *parts, detail="answer", brief=f"{subject}: unknown: {judged.why}")
 
 
@@ -171,7 +179,7 @@ def obligations(settled: Iterable[Settled], title: str = "obligations") -> Secti
     rows = []
     for one in settled:
         place = one.obligation.place
-        word = "suspected" if isinstance(one.verdict, Unknown) and one.verdict.suspected else one.word
+        word = "suspected" if one.suspected else one.word
         rows.append((str(place.line) if place else "", one.obligation.condition, word, one.obligation.name))
     return section(title, Table(rows, ("line", "condition", "verdict", "obligation")))
 

@@ -34,6 +34,7 @@ from placeproof.prove.terms import (
 from placeproof.prove.terms.addition import of_atom
 from placeproof.prove.terms.algebra import fresh
 from placeproof.prove.terms.nodes import Atom, Greatest, Sum, Sym
+from placeproof.semantics.encode.causes import split
 from placeproof.semantics.encode.context import CONSISTENCY, Context
 from placeproof.semantics.encode.values import Piece, Saved, Stream, Tensor
 from placeproof.semantics.encode.world import CHANNEL, CHANNEL_AT, E_BLOCK, E_ENTRY, E_SLICE, TOKEN_AT, World
@@ -50,13 +51,20 @@ def reads_parameters(ctx: Context, w: Tensor, what: str, *, gathered: bool = Fal
     for group, piece in w.pieces.items():
         for at in _parts_read(ctx, group, piece, w, gathered=gathered):
             name = f"{what} reads the parameters of this step" + ("" if len(w.pieces) == 1 and group == "all" else f" ({group})")
-            ctx.require(name, CONSISTENCY, piece.body, ctx.world.theta(group), at)
+            causes = split(ctx.world, _read_whole(ctx, group, piece, w, gathered=gathered), ctx.call)
+            ctx.require(name, CONSISTENCY, piece.body, ctx.world.theta(group), at, causes)
             fine = fine and substitute(ctx.here(piece.body), at) == ctx.world.theta(group)
     return fine
 
 
 def _parts_read(ctx: Context, group: str, piece: Piece, w: Tensor, *, gathered: bool) -> list[dict[str, Index]]:
     """Which elements a device reads: those of its stage, and of its slices where the slices are computed apart."""
+    whole = _read_whole(ctx, group, piece, w, gathered=gathered)
+    return ctx.owner_of(group, [h for h in piece.held if h[0] not in whole])
+
+
+def _read_whole(ctx: Context, group: str, piece: Piece, w: Tensor, *, gathered: bool) -> list[str]:
+    """The axis factors along which a device has a part, and computes with all of them."""
     world = ctx.world
 
     def apart(factor: str) -> bool:
@@ -64,7 +72,7 @@ def _parts_read(ctx: Context, group: str, piece: Piece, w: Tensor, *, gathered: 
             return world.computes_part(group, factor)
         return factor == world.stages or world.is_expert_axis(group, world.axis_of(factor).name)
 
-    return ctx.owner_of(group, [h for h in piece.held if apart(h[0])])
+    return [f for f, _ in sorted(piece.held) if not apart(f)]
 
 
 def _sends_tokens(ctx: Context, group: str, piece: Piece, w: Tensor, *, gathered: bool) -> bool:

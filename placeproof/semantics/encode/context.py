@@ -33,6 +33,7 @@ from placeproof.prove.terms import (
 )
 from placeproof.prove.terms.limit import TOO_LARGE, WHY
 from placeproof.prove.terms.nodes import Atom
+from placeproof.semantics.encode.causes import UNKNOWN, Cause
 from placeproof.semantics.encode.values import Scalar, Stream, Tensor, Value
 from placeproof.semantics.encode.world import CHANNEL_AT, TOKEN_AT, Range, World
 
@@ -43,12 +44,14 @@ INVARIANT = "step invariant"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obligation:
-    """What has to hold for the step to be right: a named claim, the condition it belongs to, and the line it is about."""
+    """What has to hold for the step to be right: a named claim, the condition it belongs to, and the line it is about. ``causes``: how
+    what is read lies otherwise than it has to, where it does."""
 
     name: str
     condition: str
     place: Place | None
     claim: Equation
+    causes: tuple[Cause, ...] = ()
 
 
 class NoMeaningError(Exception):
@@ -105,6 +108,7 @@ class Context:
     batch: Index | None = None
     from_zero: set[str] = field(default_factory=set)
     place: Place | None = None
+    call: Call | None = None
     written: dict[str, tuple[Poly, frozenset[tuple[str, str]]]] = field(default_factory=dict)
     warnings: list[tuple[str, Place | None]] = field(default_factory=list)
     _names: itertools.count[int] = field(default_factory=itertools.count)
@@ -124,7 +128,7 @@ class Context:
 
     def unknown(self, *at: Index) -> Poly:
         """An arbitrary number for each device, loop iteration and index."""
-        return app(f"unknown{next(self._names)}", *self.world.coordinates, *self.loops, *at)
+        return app(f"{UNKNOWN}{next(self._names)}", *self.world.coordinates, *self.loops, *at)
 
     def unknown_stream(self, held: str | None = None) -> Stream:
         """A stream of which nothing is known."""
@@ -194,8 +198,10 @@ class Context:
                 chosen[variable.name] = self.world.owner(group, factor, order)
         return [{**{k: substitute_index(v, end) for k, v in chosen.items()}, **end} for end in ends]
 
-    def require(self, name: str, condition: str, left: Poly, right: Poly, at: dict[str, Index] | None = None) -> None:
-        """Record a claim: two terms are equal, on the devices at the coordinates given (and on the path)."""
+    def require(
+        self, name: str, condition: str, left: Poly, right: Poly, at: dict[str, Index] | None = None, causes: Iterable[Cause] = ()
+    ) -> None:
+        """Record a claim: two terms are equal, on the devices at the coordinates given (and on the path). ``causes``: why they are not."""
         given: list[Given] = list(self.given())
         for variable, meant in {**(at or {}), **self.path}.items():
             coordinate = next(c for c in self.world.coordinates if isinstance(c, Var) and c.name == variable)
@@ -203,7 +209,7 @@ class Context:
         divisors = tuple(dict.fromkeys(self.divisors))
         given += self._counts_above_zero(divisors)
         claim = Equation(name=name, left=left, right=right, given=tuple(given), divisors=divisors)
-        self.obligations.append(Obligation(name=name, condition=condition, place=self.place, claim=claim))
+        self.obligations.append(Obligation(name=name, condition=condition, place=self.place, claim=claim, causes=tuple(causes)))
 
     def _counts_above_zero(self, divisors: Iterable[Poly]) -> Iterator[Given]:
         """What holds of divisors that are made of counts and degrees alone, where there is something to count everywhere."""

@@ -11,6 +11,7 @@ from placeproof.programs import Call, Ref
 from placeproof.programs.losses import counted, reduction
 from placeproof.prove.terms import ZERO, Index, Poly, Var, app, by_cases, choose, each_case, greatest, product, same, substitute, total
 from placeproof.semantics.encode import compute
+from placeproof.semantics.encode.causes import of_gradient
 from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError
 from placeproof.semantics.encode.exchange import own_part
 from placeproof.semantics.encode.reference import line_sums, momentum, of_lines, orthogonalized, tensor_norm, update_value
@@ -32,6 +33,7 @@ def compute_here(walk: Walk, call: Call, operands: list[Whole], results: int) ->
     kinds, wanted = (((Tensor,),), "parameters") if whole_pass else _TAKES.get(call.op, ((), ""))
     if not all(isinstance(operand, kind) for operand, kind in zip(operands, kinds, strict=False)):
         raise NoMeaningError(f"`{call.op}` takes {wanted}", call.place)
+    walk.ctx.call = call
     return LOCAL[call.op](walk, call, operands, results)
 
 
@@ -257,7 +259,7 @@ def _update(walk: Walk, call: Call, operands: list[Any], results: int) -> Pair:
             raise NoMeaningError(f"`{call.op}` gets no parameters, no optimizer state or no direction of group `{group}`", call.place)
         theta, omega, g = (t.pieces[group] for t in (parameters, optimizer, gradients))
         held = omega.held | g.held
-        _require_inputs(walk, group, (theta, omega, g), held | theta.held)
+        _require_inputs(walk, call, group, (theta, omega, g))
         where = ctx.where(group, held)
         given = tuple(_read_beside(walk, group, o) for o in operands[3:]) if call.op == "update_with" else ()
         for state, old in (("parameters", theta), ("optimizer", omega)):
@@ -270,17 +272,24 @@ def _update(walk: Walk, call: Call, operands: list[Any], results: int) -> Pair:
     return new_parameters, replace(optimizer, pieces={**optimizer.pieces, **new["optimizer"]})
 
 
-def _require_inputs(walk: Walk, group: str, pieces: tuple[Piece, Piece, Piece], held: frozenset[tuple[str, str]]) -> None:
+def _require_inputs(walk: Walk, call: Call, group: str, pieces: tuple[Piece, Piece, Piece]) -> None:
     """The claims of an update: the gradient is the reference's, the states are those of this step."""
     ctx, world = walk.ctx, walk.world
     theta, omega, g = pieces
     of = "" if world.groups == ("all",) else f" ({group})"
-    for at in ctx.owner_of(group, held):
+    for at in ctx.owner_of(group, theta.held | omega.held | g.held):
         end = _which_end(walk, group, at)
         ctx.require(f"update reads the parameters of this step{of}{end}", CONSISTENCY, theta.body, world.theta(group), at)
         ctx.require(f"update reads the optimizer state of this step{of}{end}", CONSISTENCY, omega.body, world.omega(group), at)
         expected = walk.reference.gradient(group)
-        ctx.require(f"update reads the gradient of the global batch{of}{end}", GRADIENT, g.body, expected, at)
+        ctx.require(
+            f"update reads the gradient of the global batch{of}{end}",
+            GRADIENT,
+            g.body,
+            expected,
+            at,
+            of_gradient(world, group, substitute(ctx.here(g.body), at), call),
+        )
 
 
 def _which_end(walk: Walk, group: str, at: dict[str, Index]) -> str:

@@ -11,6 +11,7 @@ from placeproof.programs import Assign, Resolved, Stmt, statements
 from placeproof.prove import Given
 from placeproof.prove.terms import Poly, substitute
 from placeproof.prove.terms.limit import limited
+from placeproof.semantics.encode.causes import not_gathered
 from placeproof.semantics.encode.context import CONSISTENCY, INVARIANT, Context, NoMeaningError, Obligation, written_out
 from placeproof.semantics.encode.execute import Walk
 from placeproof.semantics.encode.messages import AgainError, Messages
@@ -85,7 +86,8 @@ def _after_the_step(walk: Walk) -> None:
             for at in ctx.owner_of(group, walk.placed(state, group)):
                 if state == "parameters" and group in ctx.written:
                     name = f"every copy of the parameters is what its update wrote{of}"
-                    ctx.require(name, CONSISTENCY, body, _by_owner(walk, group), at)
+                    parts = not_gathered(world, ctx.written[group][1], walk.placed(state, group), substitute(body, at))
+                    ctx.require(name, CONSISTENCY, body, _by_owner(walk, group), at, parts)
                 ctx.require(f"{state} after the step are the reference's{of}", INVARIANT, body, walk.reference.updated(state, group), at)
 
 

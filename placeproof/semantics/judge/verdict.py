@@ -42,6 +42,11 @@ class Settled:
             return "proved"
         return "refuted" if isinstance(self.verdict, Refuted) else "unknown"
 
+    @property
+    def suspected(self) -> bool:
+        """Whether a solver has a model in which it does not hold, and no run shows that."""
+        return isinstance(self.verdict, Unknown) and self.verdict.suspected
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
