@@ -86,6 +86,38 @@ def test_what_is_garbage_already_has_no_cause_of_its_own() -> None:
     assert [bool(o.causes) for o in obligations if "gradient of the global batch" in o.name] == [False]
 
 
+COUNTED = """
+mesh(dp, cp)
+reference(loss=mean_over(sequences))
+for i in microbatches:
+    s += count(i, of=sequences)
+    G += backward(parameters, i, sum=sequences)
+{summed}
+G = scale(all_reduce({G}, dp, cp), 1 / s)
+parameters, optimizer = update(parameters, optimizer, G)
+"""
+
+
+def test_what_depends_on_a_device_is_no_partial_sum_for_that() -> None:
+    """A gradient that each device divides by its own count, and one that is added to its mean: a sum mends neither."""
+    for step in (
+        COUNTED.format(summed="pass", G="G"),
+        f"mesh(dp)\ng = backward(parameters)\ngradients = all_reduce(g, dp, op=mean)\ngradients += g\n{UPDATE}",
+    ):
+        judged = judge(read(step), shortest=False)
+        assert judged.word == "refuted"
+        assert not any(o.obligation.causes for o in judged.settled)
+    assert judge(read(COUNTED.format(summed="s = all_reduce(s, dp)", G="G"))).word == "proved"
+
+
+def test_a_sum_with_counts_is_partial() -> None:
+    step = COUNTED.format(summed="s = all_reduce(s, dp)", G="G").replace("all_reduce(G, dp, cp)", "all_reduce(G, cp)")
+    judged = judge(read(step), shortest=False)
+    assert judged.about is not None
+    words = "`G` is still a partial sum over `dp`: `update` needs the sum over all of its devices"
+    assert [c.words for c in judged.about.causes] == [words]
+
+
 def test_right_steps_have_no_causes() -> None:
     """Whatever lies in parts on purpose is no cause: in no composition of the catalogue."""
     count = 0

@@ -16,6 +16,11 @@ from placeproof.measure.record.recording import Recording
 from placeproof.programs import read
 from placeproof.semantics.judge.verdict import judge
 
+
+class ByChanceError(InputError):
+    """A factor that is right with the numbers of the recording alone: it may be a number, and the script right with these."""
+
+
 #: The step with another number of ranks: what these did, and the step.
 Again = Callable[[int], tuple[dict[int, Recording], StepPlan]]
 #: A step as a program, and how its factors were read.
@@ -78,6 +83,8 @@ def _proved(plan: StepPlan, first: Recording, places: Sequence[int], saying: Say
     try:
         program = saying.said(first, multiple, again)
         return (multiple, program) if judge(read(program[0])).word == "proved" else None
+    except ByChanceError:
+        raise
     except InputError:
         return None
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Problems, refuse
@@ -17,7 +17,7 @@ from placeproof.core.files import read_text
 from placeproof.core.mesh import SPLITS
 from placeproof.measure.record.axes import Grid, grid, with_stages
 from placeproof.measure.record.chain import BY_HAND, refuse_lines
-from placeproof.measure.record.constant import Again, Saying, numbers_alike, terms_alike, with_constant, with_multiple
+from placeproof.measure.record.constant import Again, ByChanceError, Saying, numbers_alike, terms_alike, with_constant, with_multiple
 from placeproof.measure.record.factor import Answer, Asked, Reading, deciding, shown, written
 from placeproof.measure.record.launch import TIMEOUT, EndedError, Launch, beyond_step, derivative_of, faked, forked, functions_of, others_of
 from placeproof.measure.record.losses import as_one
@@ -232,8 +232,29 @@ def _said(first: Recording, plan: StepPlan, again: Again) -> tuple[str, Asked]:
     text, asked = write(plan, first)
     found = [answer.found for answer in asked.answers.values()]
     if any(len(one) > 1 for one in found) or (first.own and not all(map(_of_batches, found))):
-        text, _ = write(plan, first, _settled(first, plan, asked, again))
+        left = _settled(first, plan, asked, again)
+        text, _ = write(plan, first, left)
+        _not_by_chance(first, plan, asked, left, text)
     return text, asked
+
+
+def _not_by_chance(first: Recording, plan: StepPlan, asked: Asked, left: Left, text: str) -> None:
+    """Raise ByChanceError for a factor that stays the same with other numbers of ranks, and may be a number: read as what it then is of
+    micro-batches, the step is wrong, and with the numbers of the recording it is right."""
+    answers = asked.answers
+    alike = [w for w, found in left.items() if found and _of_batches(found) and w in answers and not _of_batches(answers[w].found)]
+    if not alike or judge(read(text), shortest=False).word != "refuted":
+        return
+    for way in product(*(sorted(answers[w].found) for w in alike)):
+        other, _ = write(plan, first, {**left, **{w: frozenset({one}) for w, one in zip(alike, way, strict=True)}})
+        if judge(read(other), shortest=False).word == "proved":
+            said = "the factor {} is right with these numbers of ranks and micro-batches, and stays the same with other numbers of ranks"
+            values = {w: answers[w].values[min(answers[w].found)[0]] for w in alike}
+            texts = [(said.format(written(values[w])), answers[w].line) for w in alike if values[w] != 1 or len(alike) == 1]
+            try:
+                refuse_lines(first.script, first.source, texts[:8], help="make it of the numbers of ranks and micro-batches")
+            except InputError as error:
+                raise ByChanceError(error.diagnostics) from error
 
 
 def _worlds(first: Recording, plan: StepPlan) -> list[int]:

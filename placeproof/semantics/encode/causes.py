@@ -13,6 +13,8 @@ from placeproof.semantics.encode.world import World
 
 #: The name with which a term of which nothing is known begins.
 UNKNOWN = "unknown"
+#: The names with which gradients of samples begin.
+OWN = ("g.", "g of ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +50,9 @@ def of_gradient(world: World, group: str, body: Poly, call: Call) -> Iterator[Ca
     applied = list(_applied(body))
     if any(one.name.startswith(UNKNOWN) for one in applied):
         return
-    summed = (f for f in (*world.sample_factors, *world.partial(group)) if world.here[f].free & body.free)
+    summed = [f for f in (*world.sample_factors, *world.partial(group)) if world.here[f].free & body.free]
     along, value = _several(world, summed), _named(call, 2)
+    along = along if _is_share(body, frozenset().union(*(world.here[f].free for f in summed))) else ()
     if along:
         yield Cause(value=value, axes=along, lies="still a partial sum", needed=f"`{call.op}` needs the sum over all of its devices")
     batches = {a for one in applied for a in one.args if isinstance(a, Var | Fn) and a.sort == world.batch}
@@ -77,6 +80,25 @@ def _named(call: Call | None, position: int) -> str:
     """A value as the program calls it."""
     value = call.args[position] if call is not None and len(call.args) > position else None
     return f"`{expression(value)}`" if isinstance(value, Ref) else "what it reads"
+
+
+def _is_share(term: Argument | Atom | Mono, coordinates: frozenset[str]) -> bool:
+    """Whether a term is a gradient of a device's own samples, of which the sum over devices is a gradient: of all that depends on the
+    device, gradients and counts are multiplied and summed, and nothing is divided by or added."""
+    match term:
+        case App():
+            return term.name.startswith(OWN)
+        case Poly():
+            return len(term.terms) == 1 and _is_share(term.terms[0][0], coordinates)
+        case Mono():
+            own = [(atom, power) for atom, power in term.factors if atom.free & coordinates]
+            shares = [atom for atom, _ in own if _is_share(atom, coordinates)]
+            return len(shares) == 1 and all(power == 1 and (atom in shares or isinstance(atom, App)) for atom, power in own)
+        case Sum():
+            return _is_share(term.body, coordinates)
+        case Paren():
+            return _is_share(term.inside, coordinates)
+    return False
 
 
 def _applied(term: Argument | Atom | Mono) -> Iterator[App]:
