@@ -66,16 +66,11 @@ class Pins:
         return Pins(**{name: [text for text in getattr(self, name) if f"{option} {text}" in given] for name, option in _OPTIONS.items()})
 
 
-def space_of(model: Model, devices: Sequence[int], batch: int, pins: Pins, joined: Sequence[int] = (), *, fp8: bool = False) -> Space:
-    """The grid for some numbers of devices. ``joined``: how many devices levels of links join: unless sizes of groups that share states are
-    pinned, those that have copies fill one of these. ``fp8``: unless that is pinned.
-
-    Raises InputError with everything that is wrong with the pins, and where they leave nothing.
-    """
-    problems = Problems()
+def _unless_pinned(model: Model, devices: Sequence[int], batch: int, *, fp8: bool) -> dict[str, tuple[object, ...]]:
+    """What is tried of each choice that no pin is about."""
     degrees = tuple(sorted({degree for n in devices for degree in divisors(n)}))
     experts = "experts" in {dim for segment in model.segments for block in segment.blocks for t in block.program.tensors for dim in t.dims}
-    tried: dict[str, tuple[object, ...]] = {
+    return {
         **dict.fromkeys(AXES, degrees),
         "ep": degrees if experts else (1,),
         "b": divisors(batch),
@@ -87,9 +82,18 @@ def space_of(model: Model, devices: Sequence[int], batch: int, pins: Pins, joine
         "schedule": tuple(flow for name in SCHEDULES for flow in _flows(name)),
         "order": tuple(ORDERS)[:1],
     }
+
+
+def space_of(model: Model, devices: Sequence[int], batch: int, pins: Pins, joined: Sequence[int] = (), *, fp8: bool = False) -> Space:
+    """The grid for some numbers of devices. ``joined``: how many devices levels of links join: unless sizes of groups that share states are
+    pinned, those that have copies fill one of these. ``fp8``: unless that is pinned.
+
+    Raises InputError with everything that is wrong with the pins, and where they leave nothing.
+    """
+    problems = Problems()
     if fp8 and (pinned := [text for text in pins.given if re.search(r" fp8\b", text)]):
         problems.add("PP104", f"`--fp8` and `{pinned[0]}` say the same thing twice, or two things", help="the pin alone: `--only fp8=yes`")
-    allowed = _allowed(tried, pins, problems)
+    allowed = _allowed(_unless_pinned(model, devices, batch, fp8=fp8), pins, problems)
     problems.raise_if_any()
     sized = any(text.partition("=")[0].strip() in ("dp_shard", "dp_replicate") for text in pins.only)
     found: dict[int, tuple[Mesh, ...]] = {}

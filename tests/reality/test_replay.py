@@ -372,17 +372,20 @@ def test_wrong_predictions_are_found(what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
-    [("tensor(b2, hidden)", "tensor(b2, nothing)"), ("total(dy, over=tokens)", "total(dy, over=nothing)")],
+    ("old", "new", "why"),
+    [
+        ("tensor(b2, hidden)", "tensor(b2, nothing)", "is not whole: no size of `nothing` is said"),
+        ("total(dy, over=tokens)", "total(dy, over=nothing)", "cannot be run: a reduction of `nothing`"),
+    ],
 )
-def test_a_block_that_no_run_is_of_is_refused(old: str, new: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_block_that_no_run_is_of_is_refused(old: str, new: str, why: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     data = data_of(BLOCKS[0])
     run = data["counterexample"]["run"]
     assert old in run["program"]
     run["program"] = run["program"].replace(old, new, 1)
     (file := tmp_path / "c.json").write_text(json.dumps(data))
     assert command(["replay", str(file), "--backend", "simulator"]) == 2
-    assert "cannot be run: " in capsys.readouterr().err
+    assert why in capsys.readouterr().err
 
 
 def test_one_wrong_number_is_named_with_its_process(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
@@ -75,9 +75,9 @@ class ParameterShare:
         self.costs = costs
         self.total = sympy.Add(*(n for g, n in counted.items() if own(g)))
         members = [(p, times, p.elements_of(own, at)) for p, times in stage.held]
-        units = [(p.repeats, sympy.Add(*elements.values())) for p, _, elements in members]
         self.root = sympy.Add(*(n for _, n in _once(m for m in members if not m[0].repeats))) if costs.root_apart else None
-        self.units = [n for layer, n in units if layer or self.root is None] or [sympy.Integer(0)]
+        layers = [elements for p, _, elements in members if p.repeats or self.root is None]
+        self.units = [sympy.Add(*elements.values()) for elements in layers] or [sympy.Integer(0)]
 
         def by_group(weights: Iterable[tuple[tuple[str, str], Amount]]) -> dict[str, sympy.Expr]:
             groups = [(linked.group(*weight), n) for weight, n in weights]
@@ -87,8 +87,7 @@ class ParameterShare:
         self.apart = any(g.frozen or g.update for g in linked.step.groups)
         self.groups = {g: stage.copies * self.once[g] for g in COUNTED}
         self.of_root = by_group(_once(m for m in members if not m[0].repeats))
-        parts = [elements.items() for p, _, elements in members if p.repeats or self.root is None]
-        self.parts = [by_group(elements) for elements in parts]
+        self.parts = [by_group(elements.items()) for elements in layers]
 
         def of_tensors(weights: Iterable[tuple[tuple[str, str], Amount]]) -> Tensors:
             """What there is of whole tensors, in place of their elements."""
@@ -100,14 +99,18 @@ class ParameterShare:
         whole = of_tensors(_once(members)).items()
         self.tensors: Tensors = {name: {size: stage.copies * n for size, n in sizes.items()} for name, sizes in whole}
         self.tensors_of_root = of_tensors(_once(m for m in members if not m[0].repeats))
-        self.tensors_of_parts = [of_tensors(elements) for elements in parts]
+        self.tensors_of_parts = [of_tensors(elements.items()) for elements in layers]
         self.layers = _layers(stage)
-        summed = (NORM, ADAPTER_SUMS) if not costs.experts else (EXPERT_COPIES,) if EXPERT_COPIES in named else (EXPERT,)
-        self.sums = sympy.Add(*(self.once[g] for g in summed))
+        self.sums = sympy.Add(*(self.once[g] for g in _summed_groups(named, experts=costs.experts)))
         self.tied = _of_ends(stage, at) if linked.pipeline is not None else sympy.Integer(0)
-        # Where all is held and updated alike, formulas are the same for any number of these.
+        self.groups |= self._beside(stage)
+
+    def _beside(self, stage: Stage) -> dict[str, sympy.Expr]:
+        """Of copies and of tied ends: where all is held and updated alike, formulas are the same for any number of these."""
+        import sympy
+
         alike = {COPIES: sympy.Integer(0), TIED: self.tied}
-        self.groups |= {g: stage.copies * self.once[g] for g in alike} if self.apart else alike
+        return {g: stage.copies * self.once[g] for g in alike} if self.apart else alike
 
     @cached_property
     def largest(self) -> sympy.Expr:
@@ -188,6 +191,13 @@ _RATIOS: dict[str, tuple[tuple[str, ...], Callable[..., sympy.Expr]]] = {
     "tau": (("factored", "tensor_norm"), _tensors),
     "sigma": (("preconditioned",), _preconditioners),
 }
+
+
+def _summed_groups(named: Collection[str], *, experts: bool) -> tuple[str, ...]:
+    """The groups whose gradients a step sums over the axis that splits the hidden dimension. ``named``: those of experts that it has."""
+    if not experts:
+        return (NORM, ADAPTER_SUMS)
+    return (EXPERT_COPIES,) if EXPERT_COPIES in named else (EXPERT,)
 
 
 def _ratios(stage: Stage, at: Sizing, linked: Linked) -> dict[sympy.Symbol, dict[tuple[str, str], sympy.Expr]]:

@@ -225,6 +225,11 @@ def _fits(counterexample: Counterexample) -> None:
             raise ValueError(f"there is no device {at}")
     if counterexample.ends is not None and len(counterexample.ends) != counterexample.world:
         raise ValueError(f"{len(counterexample.ends)} of {counterexample.world} devices have an end")
+    programs = (counterexample.program, counterexample.one_device) if counterexample.kind == "block" else ()
+    for dim in sorted(
+        {d for one in programs if one is not None for tensor in one.tensors for d in tensor.dims} - counterexample.sizes.keys()
+    ):
+        raise ValueError(f"no size of `{dim}` is said")
     if counterexample.kind == "step" and min(counterexample.sizes[k] for k in ("layers per stage", "units per stage", "steps")) < 1:
         raise ValueError("a size below 1")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from placeproof.core.diagnostics import Diagnostic, InputError
-from placeproof.measure.replay.file import AGAIN, Counterexample, Shown
+from placeproof.core.diagnostics import refuse
+from placeproof.measure.replay.file import AGAIN, CODE, Counterexample, Shown
 from placeproof.measure.replay.model import setup_of
 from placeproof.semantics import meaning, tensors
 from placeproof.semantics.meaning.layout import in_words
@@ -14,13 +14,10 @@ from placeproof.semantics.meaning.script import shown_pair
 
 def _of_block(counterexample: Counterexample, setup: tensors.Setup) -> tensors.Difference | meaning.Fault | None:
     """What a block's run differs in. Raises InputError for a program that no run of these sizes is of."""
-    unsized = sorted({d for tensor in counterexample.program.tensors for d in tensor.dims} - setup.sizes.keys())
     try:
-        if unsized:
-            raise tensors.NotComputedError(f"no size of `{unsized[0]}` is said")
         return tensors.simulate(counterexample.program, setup)
     except tensors.NotComputedError as error:
-        raise InputError([Diagnostic(code="PP602", message=f"the counterexample's program cannot be run: {error}", help=AGAIN)]) from error
+        refuse(CODE, f"the counterexample's program cannot be run: {error}", help=AGAIN)
 
 
 def simulated(counterexample: Counterexample) -> Shown:

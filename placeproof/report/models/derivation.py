@@ -355,16 +355,7 @@ def conventions(d: ModelDerivation) -> list[str]:
             " without scales; what something else reads, too, what is computed again, the head, routers, attention and exchanges are not in"
             " fp8"
         )
-    if any(g.frozen for g in d.linked.step.groups):
-        lines.append(
-            "what is frozen has no gradient and no optimizer state, and takes b_frozen bytes on average; what a layer unpacks of weights"
-            " of few bits to compute is not counted, nor is dropout before adapters; the gradient of what the first layer reads is computed"
-        )
-    if any(p.repeats and not p.layer.trained for p in d.parts):
-        lines.append(
-            "layers before which nothing is trained have no backward; their weights are gathered for it all the same, and stages hand on"
-            " gradients, as the step says"
-        )
+    lines += _of_frozen(d)
     lines += _of_update(d)
     if any(cost.host != 0 for cost in d.costs):
         lines.append("what lies on the host is no part of the peak, and neither is what passes there in an update")
@@ -383,6 +374,20 @@ def conventions(d: ModelDerivation) -> list[str]:
     if d.linked.note:
         lines.append(d.linked.note)
     return lines
+
+
+def _of_frozen(d: ModelDerivation) -> Iterator[str]:
+    """What holds of parameters that are not trained."""
+    if any(g.frozen for g in d.linked.step.groups):
+        yield (
+            "what is frozen has no gradient and no optimizer state, and takes b_frozen bytes on average; what a layer unpacks of weights"
+            " of few bits to compute is not counted, nor is dropout before adapters; the gradient of what the first layer reads is computed"
+        )
+    if any(p.repeats and not p.layer.trained for p in d.parts):
+        yield (
+            "layers before which nothing is trained have no backward; their weights are gathered for it all the same, and stages hand on"
+            " gradients, as the step says"
+        )
 
 
 def _of_search(d: ModelDerivation, search: Search) -> str:

@@ -47,15 +47,15 @@ def of_gradient(world: World, group: str, body: Poly, call: Call) -> Iterator[Ca
 
     Nothing of a value of which a part is garbage: its cause lies before.
     """
-    applied = list(_applied(body))
-    if any(one.name.startswith(UNKNOWN) for one in applied):
+    functions = list(applied(body))
+    if any(one.name.startswith(UNKNOWN) for one in functions):
         return
     summed = [f for f in (*world.sample_factors, *world.partial(group)) if world.here[f].free & body.free]
     along, value = _several(world, summed), _named(call, 2)
     along = along if _is_share(body, frozenset().union(*(world.here[f].free for f in summed))) else ()
     if along:
         yield Cause(value=value, axes=along, lies="still a partial sum", needed=f"`{call.op}` needs the sum over all of its devices")
-    batches = {a for one in applied for a in one.args if isinstance(a, Var | Fn) and a.sort == world.batch}
+    batches = {a for one in functions for a in one.args if isinstance(a, Var | Fn) and a.sort == world.batch}
     if not world.batch.single and len(batches) == 1 and isinstance(one := next(iter(batches)), Fn):
         which = one.name.partition(".")[0]
         yield Cause(value=value, axes=(), lies=f"that of the {which} micro-batch alone", needed="the other micro-batches are left out")
@@ -101,7 +101,7 @@ def _is_share(term: Argument | Atom | Mono, coordinates: frozenset[str]) -> bool
     return False
 
 
-def _applied(term: Argument | Atom | Mono) -> Iterator[App]:
+def applied(term: Argument | Atom | Mono) -> Iterator[App]:
     """The functions that a term applies, those within arguments too."""
     match term:
         case App():
@@ -118,4 +118,4 @@ def _applied(term: Argument | Atom | Mono) -> Iterator[App]:
         case _:
             inside = ()
     for one in inside:
-        yield from _applied(one)
+        yield from applied(one)

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from placeproof.prove.terms import ONE, App, Index, Mono, Poly, Sum, Var, constant, inverse, product, substitute, total
+from placeproof.prove.terms import ONE, Index, Mono, Poly, Sum, Var, constant, inverse, product, substitute, total
 from placeproof.prove.terms.addition import of_atom
 from placeproof.prove.terms.algebra import fresh
 from placeproof.prove.terms.nodes import Argument, Atom, Sym
+from placeproof.semantics.encode.causes import applied
 from placeproof.semantics.encode.context import positive
 from placeproof.semantics.encode.world import World
 
@@ -89,20 +90,10 @@ def _guards(mono: Mono) -> Poly:
 
 def _loss(core: Poly) -> str:
     """The loss whose gradient a product has: the main one, unless it says another."""
-    for name in _names(core):
-        if name.startswith("g of "):
-            return name.removeprefix("g of ").partition(" by ")[0]
+    for one in applied(core):
+        if one.name.startswith("g of "):
+            return one.name.removeprefix("g of ").partition(" by ")[0]
     return "main"
-
-
-def _names(body: Poly) -> Iterator[str]:
-    for mono, _ in body.terms:
-        for atom, _ in mono.factors:
-            if isinstance(atom, App):
-                yield atom.name
-                yield from (n for a in atom.args if isinstance(a, Poly) for n in _names(a))
-            if isinstance(atom, Sum):
-                yield from _names(Poly({atom.body: Fraction(1)}))
 
 
 def own(argument: Argument, world: World) -> str | None:
