@@ -10,11 +10,10 @@ from placeproof.report.diagnostics import excerpt
 from placeproof.report.document import Code, Document, Lines, Section, section
 
 if TYPE_CHECKING:
-    from placeproof.measure.record.parted import Parted
     from placeproof.measure.record.record import RefutedError, Traced
+    from placeproof.measure.record.witness import Witness
 
 SCHEMA = "placeproof.trace/1"
-_BROKEN = "state consistency"
 
 
 def recorded(subject: str, traced: Traced) -> Document:
@@ -26,68 +25,43 @@ def recorded(subject: str, traced: Traced) -> Document:
 
 
 def refuted(subject: str, found: RefutedError) -> Document:
-    """A step in which copies part."""
+    """A step that real processes refute."""
     return Document(name=subject, sections=lambda: _sections(subject, found), data=lambda: _data(subject, found))
 
 
 def _sections(subject: str, found: RefutedError) -> Iterator[Section]:
-    one = found.parted
-    a, b = one.ranks
-    when = "when the script ends" if one.ends else "when the next forward reads them"
-    what = f"`{one.name}`[{', '.join(map(str, one.element))}]"
-    before, first, second = _shown(one.before, *one.values)
-    lines = ["", f"error: {_BROKEN} is broken"]
+    one = found.witness
+    lines = ["", f"error: {one.condition} is broken"]
     lines += excerpt(place) if (place := _place(one)) is not None else []
     lines += [
-        f"   = it does not hold that ranks {a} and {b} have the same `{one.name}` {when}",
+        f"   = it does not hold that {one.claim}",
         f"   = counterexample: {one.world} ranks, step {one.step} (run as real processes)",
-        f"   = {what}: {before} before the step on both, then {first} on rank {a} and {second} on rank {b}",
-        "   = the losses of both ranks depend on it, and they exchange its gradient",
-        *(f"   = {reason}" for reason in _reasons(found)),
+        *(f"   = {text}" for text in (*one.seen, *_reasons(found))),
     ]
     yield section(f"{subject}: refuted", Code(lines))
-    yield section(
-        "refuted: one device has one value of each parameter, and these ranks have two",
-        Lines(["Ranks that train apart on purpose, and average parameters now and then, do not train what one device trains either."]),
-    )
-
-
-def _shown(*numbers: float) -> list[str]:
-    """Numbers with as few digits as tell the last two apart."""
-    texts = [[f"{n:.{digits}g}" for n in numbers] for digits in (6, 9, 17)]
-    return next((t for t in texts if t[-1] != t[-2]), texts[-1])
+    yield section(f"refuted: {one.summary}", Lines([one.remark]))
 
 
 def _reasons(found: RefutedError) -> tuple[str, ...]:
-    return found.parted.reasons or (f"no program says this step: {found.diagnostics[0].message}",)
+    return found.witness.reasons or (f"no program says this step: {found.diagnostics[0].message}",)
 
 
-def _place(one: Parted) -> Place | None:
-    """The line that updates the parameter."""
-    line = max(one.lines)
-    if not 0 < line <= len(one.source):
+def _place(one: Witness) -> Place | None:
+    """The line of the script."""
+    if not 0 < one.line <= len(one.source):
         return None
-    text = one.source[line - 1]
+    text = one.source[one.line - 1]
     column = len(text) - len(text.lstrip()) + 1
-    return Place(source=one.script, line=line, column=column, text=text, length=len(text.strip()))
+    return Place(source=one.script, line=one.line, column=column, text=text, length=len(text.strip()))
 
 
 def _data(subject: str, found: RefutedError) -> dict[str, Any]:
-    one = found.parted
+    one = found.witness
     return {
         "schema": SCHEMA,
         "subject": subject,
         "verdict": "refuted",
-        "condition": _BROKEN,
-        "counterexample": {
-            "world": one.world,
-            "step": one.step,
-            "parameter": one.name,
-            "element": [*one.element],
-            "before": one.before,
-            "after": {str(rank): value for rank, value in zip(one.ranks, one.values, strict=True)},
-            "read": "end" if one.ends else "forward",
-            "updated": {str(rank): line or None for rank, line in zip(one.ranks, one.lines, strict=True)},
-        },
+        "condition": one.condition,
+        "counterexample": {"world": one.world, "step": one.step, **one.numbers},
         "reasons": [*_reasons(found)],
     }

@@ -14,7 +14,8 @@ from copies_scripts import KEPT, PARTED, script
 
 from placeproof.cli.main import run
 from placeproof.measure.record.launch import Launch, beyond_step, forked
-from placeproof.measure.record.parted import Parted, parted
+from placeproof.measure.record.parted import parted
+from placeproof.measure.record.witness import Witness
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "traces.md"
 #: Of each kind some.
@@ -37,7 +38,7 @@ def _processes() -> None:
         pytest.skip("this system cannot fork processes")
 
 
-def found(body: str, folder: Path) -> Parted | None:
+def found(body: str, folder: Path) -> Witness | None:
     """What is said of a script."""
     path = folder / "train.py"
     path.write_text(script(body), encoding="utf-8")
@@ -48,10 +49,12 @@ def found(body: str, folder: Path) -> Parted | None:
 def test_copies_that_part_are_a_witness(name: str, tmp_path: Path) -> None:
     witness = found(PARTED[name], tmp_path)
     assert witness is not None
-    assert witness.ranks == (0, 1)
-    assert witness.values[0] != witness.values[1]
-    assert witness.ends == ("one step" in name)
-    assert "step()" in witness.source[max(witness.lines) - 1]
+    after = witness.numbers["after"]
+    assert isinstance(after, dict)
+    assert after.keys() == {"0", "1"}
+    assert after["0"] != after["1"]
+    assert (witness.numbers["read"] == "end") == ("one step" in name)
+    assert "step()" in witness.source[witness.line - 1]
 
 
 @pytest.mark.parametrize("name", SAMPLE["kept"])

@@ -20,31 +20,12 @@ from placeproof.measure.record.axes import ranks_of
 from placeproof.measure.record.nodes import COLLECTIVES, Nodes
 from placeproof.measure.record.plan import unlike_settings
 from placeproof.measure.record.recording import Copy, Kept, Recording, Seen
+from placeproof.measure.record.witness import Witness, shown
 
 #: A difference has to be so many times the rounding of the values themselves.
 _ROUNDINGS = 16
 #: So many things that ranks are set to otherwise are named.
 _REASONS = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parted:
-    """An ``element``, by its place in the parameter, of which two ``ranks`` have the same value ``before`` a step, and other ``values``
-    after it: as the next forward reads them, or as the script ``ends``. ``lines``: of the script, that update it on each, 0 where none
-    does. ``reasons``: what these ranks do otherwise, as far as it was seen."""
-
-    script: str
-    source: tuple[str, ...]
-    world: int
-    step: int
-    name: str
-    element: tuple[int, ...]
-    before: float
-    values: tuple[float, float]
-    ranks: tuple[int, int]
-    ends: bool
-    lines: tuple[int, int]
-    reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +38,7 @@ class _Sides:
     ends: bool
 
 
-def parted(recordings: Mapping[int, Recording], step: int) -> Parted | None:
+def parted(recordings: Mapping[int, Recording], step: int) -> Witness | None:
     """The first parameter whose copies part in a step; None where none does, or where nothing certain can be said."""
     if not _begin_alike(recordings):
         return None
@@ -189,22 +170,38 @@ def _apart(before: tuple[Copy, Copy], after: tuple[Copy, Copy]) -> NDArray[np.bo
     return apart
 
 
-def _witness(pair: tuple[Recording, Recording], step: int, index: int, sides: _Sides, place: int) -> Parted:
+def _witness(pair: tuple[Recording, Recording], step: int, index: int, sides: _Sides, place: int) -> Witness:
     a, b = pair
-    first = sides.before[0]
-    return Parted(
+    copy, name = sides.before[0], a.states[index].name
+    lines = [_kept(r).lines.get(index, 0) for r in pair]
+    element = [int(n) for n in np.unravel_index(int(copy.places[place]), copy.shape)]
+    before, *after = (float(c.values[place]) for c in (copy, *sides.after))
+    texts = shown(before, *after)
+    when = "when the script ends" if sides.ends else "when the next forward reads them"
+    what = f"`{name}`[{', '.join(map(str, element))}]"
+    return Witness(
         script=a.script,
         source=a.source,
         world=a.world,
         step=step,
-        name=a.states[index].name,
-        element=tuple(int(n) for n in np.unravel_index(int(first.places[place]), first.shape)),
-        before=float(first.values[place]),
-        values=(float(sides.after[0].values[place]), float(sides.after[1].values[place])),
-        ranks=(a.rank, b.rank),
-        ends=sides.ends,
-        lines=(_kept(a).lines.get(index, 0), _kept(b).lines.get(index, 0)),
+        condition="state consistency",
+        line=max(lines),
+        claim=f"ranks {a.rank} and {b.rank} have the same `{name}` {when}",
+        seen=(
+            f"{what}: {texts[0]} before the step on both, then {texts[1]} on rank {a.rank} and {texts[2]} on rank {b.rank}",
+            "the losses of both ranks depend on it, and they exchange its gradient",
+        ),
+        numbers={
+            "parameter": name,
+            "element": element,
+            "before": before,
+            "after": {str(r.rank): value for r, value in zip(pair, after, strict=True)},
+            "read": "end" if sides.ends else "forward",
+            "updated": {str(r.rank): line or None for r, line in zip(pair, lines, strict=True)},
+        },
         reasons=tuple(_reasons(pair, index)),
+        summary="one device has one value of each parameter, and these ranks have two",
+        remark="Ranks that train apart on purpose, and average parameters now and then, do not train what one device trains either.",
     )
 
 

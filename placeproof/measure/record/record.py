@@ -21,11 +21,12 @@ from placeproof.measure.record.constant import Again, ByChanceError, Saying, num
 from placeproof.measure.record.factor import Answer, Asked, Reading, deciding, shown, written
 from placeproof.measure.record.launch import TIMEOUT, EndedError, Launch, beyond_step, derivative_of, faked, forked, functions_of, others_of
 from placeproof.measure.record.losses import as_one
-from placeproof.measure.record.parted import Parted, parted
+from placeproof.measure.record.parted import parted
 from placeproof.measure.record.pipeline import by_stages, joined
 from placeproof.measure.record.plan import StepPlan, unlike_buffers, unlike_ends
 from placeproof.measure.record.recording import UNCHANGED, UNSEEN, Recording, Seen
 from placeproof.measure.record.stages import read_stages
+from placeproof.measure.record.witness import Witness
 from placeproof.measure.record.write import write
 from placeproof.programs import read
 from placeproof.semantics.judge.verdict import judge
@@ -49,11 +50,11 @@ class Traced:
 
 
 class RefutedError(InputError):
-    """No program says a step, for these problems; and real processes refute it: copies of a parameter ``parted``."""
+    """No program says a step, for these problems; and real processes refute it: they are a ``witness``."""
 
-    def __init__(self, diagnostics: Iterable[Diagnostic], parted: Parted) -> None:
+    def __init__(self, diagnostics: Iterable[Diagnostic], witness: Witness) -> None:
         super().__init__(diagnostics)
-        self.parted = parted
+        self.witness = witness
 
 
 def trace(
@@ -69,7 +70,7 @@ def trace(
     """The step program of a script's step, from 1. ``arguments``: of the script; ``timeout``: seconds that ranks may take.
 
     Real processes run in any case, up to eight, and where layers are split. Raises InputError for a script that cannot be run, ranks that
-    do not agree, and a step that no program can say; RefutedError where copies of a parameter part in such a step.
+    do not agree, and a step that no program can say; RefutedError where real processes refute such a step.
     """
     own = read_text(script, code="PP110", help="give the path of a training script")
     count = _world(own) if world is None else world
@@ -87,7 +88,7 @@ def trace(
         raise RefutedError(error.diagnostics, found) from error
 
 
-def _refuting(launch: Launch) -> Parted | None:
+def _refuting(launch: Launch) -> Witness | None:
     """Copies that part while real processes run the script, on as many ranks as are run here in any case."""
     try:
         return parted(forked(launch, beyond_step), launch.step) if 1 < launch.world <= _ALL_RANKS else None
