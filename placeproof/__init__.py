@@ -119,8 +119,9 @@ def plan(model: str | Model, cluster: str, devices: int | Sequence[int], **optio
     ``options``: ``batch`` (sequences of a step) or ``tokens``; ``only``, ``forbid`` and ``most`` (choices that are pinned, texts as on the
     command line: ``only=["tp=8"]``), ``count`` (how many plans), ``why`` (strategies that are asked about), ``objective`` (``time``,
     ``memory`` or ``tokens-per-device``), ``pareto`` (whether also those that nothing beats in both time and memory), ``uneven`` (whether
-    layers are shared out over stages as is best), ``efficiency``, ``overlap``, ``reserve``, ``implementation``, ``fp8``, ``vocab_padding``,
-    ``precision``, and symbols: ``plan("llama3-8b", "dgx-h100", 16, batch=64, s=4096)``.
+    layers are shared out over stages as is best), ``surely_fit`` (whether all that was ever seen reserved has to fit, too), ``efficiency``,
+    ``overlap``, ``reserve``, ``implementation``, ``fp8``, ``vocab_padding``, ``precision``, and symbols:
+    ``plan("llama3-8b", "dgx-h100", 16, batch=64, s=4096)``.
 
     Raises :class:`placeproof.core.diagnostics.InputError` when the input cannot be used.
     """

@@ -88,6 +88,7 @@ def planned(
     objective: str = "time",
     pareto: bool = False,
     uneven: bool = False,
+    surely_fit: bool = False,
     efficiency: Setting | None = None,
     overlap: Overlap = DEFAULT_OVERLAP,
     reserve: Setting | None = None,
@@ -104,7 +105,7 @@ def planned(
     settings = Settings(given=texts(numbers), precision=precision).numbers()
     run = ModelRun(fp8=fp8, padding=vocab_padding, run_by=run_by)
     return plan(
-        question(read, run, settings, clock, devices, batch=batch, tokens=tokens),
+        question(read, run, settings, clock, devices, batch=batch, tokens=tokens, surely=surely_fit),
         Pins(only=only, forbid=forbid, most=most),
         count,
         why,
@@ -123,9 +124,10 @@ def question(
     *,
     batch: int | None = None,
     tokens: int | None = None,
+    surely: bool = False,
 ) -> Task:
     """What is asked. ``devices``: one number of them, or several that are tried; ``batch``: sequences of a step; or ``tokens``: as many as
-    that. Raises InputError with everything that is wrong."""
+    that; ``surely``: as in :class:`Task`. Raises InputError with everything that is wrong."""
     problems = Problems()
     counts = sorted({devices} if isinstance(devices, int) else {*devices})
     names = {name for name in numbers.given if name in model.symbols() and name != "b"}
@@ -165,6 +167,7 @@ def question(
     return Task(
         model=model, cluster=clock.cluster, devices=counts[-1], fewer=(*counts[:-1],), batch=batch, values=values, overlap=clock.overlap,
         reserve=clock.reserve, run_by=run.run_by, fp8=run.fp8, padding=run.padding, widths={**WIDTHS, **run.widths},
+        surely=surely,
     )  # fmt: skip
 
 

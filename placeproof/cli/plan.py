@@ -50,6 +50,11 @@ class Options:
         metavar="time|memory|tokens-per-device",
         default="time",
     )
+    surely: bool = option(
+        "--surely-fit",
+        "Only what fits with all that was ever seen reserved beside tensors, too, and not with what is usual.",
+        default=False,
+    )
     pareto: bool = option(
         "--pareto", "List also all plans that nothing beats in both the seconds of a step and the bytes of tensors.", default=False
     )
@@ -152,7 +157,7 @@ def asked(o: Options) -> dict[str, Any]:
     pins = Pins(only=tuple(o.only or ()), forbid=tuple(o.forbid or ()), most=tuple(o.most or ()))
     with problems.collecting():
         pins.require_values()
-    task = problems.attempt(lambda: question(model(), run, numbers(), clock, devices, batch=o.global_batch, tokens=tokens))
+    task = problems.attempt(lambda: question(model(), run, numbers(), clock, devices, batch=o.global_batch, tokens=tokens, surely=o.surely))
     problems.raise_if_any()
     return {
         "task": task(),

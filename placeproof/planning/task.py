@@ -10,7 +10,7 @@ from math import prod
 
 from placeproof.clusters import Cluster, Group, ends
 from placeproof.cost.model.derivation import WIDTHS
-from placeproof.cost.model.process import COMMUNICATOR, CONTEXT
+from placeproof.cost.model.process import COMMUNICATOR, CONTEXT, error
 from placeproof.cost.model.rates import Rates, rates_on
 from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap
 from placeproof.implementations import BlockImplementation
@@ -24,8 +24,8 @@ class Task:
     """A model, of the sizes that were set, on so many devices of a cluster, with so many sequences in a step.
 
     ``values``: of symbols that are neither degrees nor sizes of the model, nor b or m: bytes of an element, a device's load. ``reserve``:
-    bytes that a device needs for all but tensors. ``padding``: as of :func:`placeproof.cost.model.vocabulary.padded`. ``fewer``: smaller
-    numbers of devices that are tried as well.
+    bytes that a device needs for all but tensors. ``surely``: what fits has to fit with all that was ever seen reserved. ``padding``: as
+    of :func:`placeproof.cost.model.vocabulary.padded`. ``fewer``: smaller numbers of devices that are tried as well.
     """
 
     model: Model
@@ -35,6 +35,7 @@ class Task:
     values: Mapping[str, Fraction]
     overlap: Overlap = DEFAULT_OVERLAP
     reserve: Fraction | None = None
+    surely: bool = False
     run_by: BlockImplementation | None = None
     fp8: bool = False
     padding: int | None = None
@@ -78,14 +79,23 @@ class Task:
         return asked
 
     def room(self, communicators: int) -> Fraction:
-        """Bytes that tensors may take on a device whose process has so many communicators: what is usual fits then."""
-        device = self.cluster.device
+        """Bytes that tensors may take on a device whose process has so many communicators: what is usual fits then, or all that was ever
+        seen."""
+        device, beside = self.cluster.device, Fraction(0)
         if self.reserve is not None:
-            return device.capacity - self.reserve
-        if not device.architecture:
-            return device.capacity
-        _, usual, _, _ = reserved()
-        return (device.capacity - CONTEXT.most - communicators * COMMUNICATOR.most) / (1 + usual)
+            free = device.capacity - self.reserve
+        elif device.architecture:
+            free = device.capacity - CONTEXT.most - communicators * COMMUNICATOR.most
+            _, usual, most, _ = reserved()
+            beside = most if self.surely else usual
+        else:
+            free = device.capacity
+        return free / (1 + beside) / (1 + (self.error if self.surely else 0))
+
+    @cached_property
+    def error(self) -> Fraction:
+        """How far tensors may be off, as a share."""
+        return error(self.run_by, {block.name for segment in self.ran.segments for block in segment.blocks})
 
     def exchange_time(self, kind: str, groups: tuple[Group, ...]) -> ExchangeTime:
         """The time of a collective in some groups."""

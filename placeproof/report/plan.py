@@ -179,7 +179,7 @@ def _surely(plans: Sequence[Plan]) -> Iterator[str]:
         yield f"{these} surely fit{many}"
     elif not sure:
         none = f"{these} may not fit" if many else f"none of {these} surely fits"
-        yield f"{none} (`?`); `--top` lists more, `--objective memory` what needs least"
+        yield f"{none} (`?`); `--surely-fit` lists only what does"
     else:
         yield f"{len(sure)} of {these} surely fit{'s' if len(sure) == 1 else ''}, {len(plans) - len(sure)} may not (`?`)"
         if sure[0] > 1:
@@ -224,8 +224,8 @@ def _table(title: str, task: Task, plans: Sequence[Plan], objective: Objective) 
     head = ("", *(["devices"] if task.fewer else []), *axes, "b", "m", *choices, "step", "more", "MFU %", "GB", "fits")
     notes = [f"GB: tensors of the fullest device; there are {giga(plans[0].room)} GB for them"]
     if task.reserve is None and task.cluster.device.architecture:
-        notes[0] += " beside libraries and what allocators usually reserve"
-        notes.append("fits: yes, also with all that was ever seen reserved; ?: with what is usual")
+        notes[0] += f" beside libraries and {'all that allocators were seen to' if task.surely else 'what allocators usually'} reserve"
+        notes += [] if task.surely else ["fits: yes, also with all that was ever seen reserved; ?: with what is usual"]
     if sum(alike) > 1:
         notes.append(f"equal: within {percent(ALIKE)} of the first one, which no model of time tells apart")
     numbers = [i for i, name in enumerate(head) if name not in (*_CHOICES, "fits")]

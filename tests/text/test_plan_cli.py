@@ -96,7 +96,7 @@ def test_the_answer_says_how_many_plans_surely_fit(pins: str, sure: list[int], c
     these = f"these {len(plans)}"
     if not sure:
         none = f"none of {these} surely fits" if len(plans) > 1 else "this one may not fit"
-        assert lines == [f"{none} (`?`); `--top` lists more, `--objective memory` what needs least"]
+        assert lines == [f"{none} (`?`); `--surely-fit` lists only what does"]
     elif len(sure) == len(plans):
         assert lines == [f"{these} surely fit" if len(plans) > 1 else "this one surely fits"]
     else:

@@ -6,12 +6,14 @@ what people measured of a process that trains nothing.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING
 
-from placeproof.cost.model.derivation import ModelDerivation, StageCost
+from placeproof.cost.model.derivation import StageCost
+from placeproof.implementations import BlockImplementation
 from placeproof.models import load
 from placeproof.runs import like, reserved
 
@@ -98,7 +100,7 @@ def process_memory(step: StepTime, cost: StageCost) -> ProcessMemory:
     of_nvidia = bool(device.architecture)
     return ProcessMemory(
         tensors=tensors,
-        error=error(step.d),
+        error=error(step.d.run_by, {block.name for part in step.d.parts for block in part.blocks}),
         allocator=allocator if of_nvidia else None,
         libraries=libraries if of_nvidia else None,
         communicators=communicators,
@@ -108,15 +110,14 @@ def process_memory(step: StepTime, cost: StageCost) -> ProcessMemory:
     )
 
 
-def error(d: ModelDerivation) -> Fraction:
-    """How far tensors were off at most, as a share, on measured runs of the implementation that runs all of a model's blocks.
+def error(run_by: BlockImplementation | None, blocks: Set[str]) -> Fraction:
+    """How far tensors were off at most, as a share, on measured runs of the implementation that runs all of a model's ``blocks``.
 
     Where some are run as their programs say, or are none of a model that was measured: what is allowed for those.
     """
-    if d.run_by is None or d.undescribed:
+    if run_by is None or not blocks <= set(run_by.describes):
         return AS_PROGRAMS_SAY
-    own = {block.name for part in d.parts for block in part.blocks}
-    return max((one.within for one in like(d.run_by.name) if own <= _measured(one)), default=AS_PROGRAMS_SAY)
+    return max((one.within for one in like(run_by.name) if blocks <= _measured(one)), default=AS_PROGRAMS_SAY)
 
 
 @cache
