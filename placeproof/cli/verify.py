@@ -15,7 +15,7 @@ from placeproof.core.files import read_standard_input, read_text
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _ABOUT = "the claims are those of the program in it, as this version of placeproof reads it"
 _HELP = "give a file that `placeproof prove SUBJECT --certificate FILE` has written, or `placeproof plan`"
@@ -43,8 +43,10 @@ def command(
     box by box; and that its formulas are what is derived of its question.
 
     Ends with 0 if it shows that all states are right after the step, or every claim about a block, or that nothing of a grid is better than
-    its plans; 1 if anything in it does not hold; 3 if that is left to a solver.
+    its plans; 1 if anything in it does not hold; 3 if that is left to a solver; 4 if the step is recorded, and something of it was not
+    compared.
     """
+    from placeproof.programs import read
     from placeproof.verify import SCHEMA_OF_MODEL, SCHEMA_OF_PLAN, RejectedError, left_open, left_open_of_model, verify, verify_model
 
     document = _read(file)
@@ -57,8 +59,12 @@ def command(
         return _rejected(file, [str(rejected)], brief)
     if not _is_about_its_program(document):
         return _rejected(file, ["it is not what this version of placeproof writes for the program in it;", "write it anew"], brief)
-    _say(_shown_of_model(file, document, used) if of_model else _shown(file, document, used[""]), brief)
-    return 3 if (left_open_of_model if of_model else left_open)(document) else 0
+    if of_model:
+        _say(_shown_of_model(file, document, used), brief)
+        return 3 if left_open_of_model(document) else 0
+    excepted = read(document["program"], source=file).not_compared
+    _say(_shown(file, document, used[""], excepted), brief)
+    return 3 if left_open(document) else 4 if excepted else 0
 
 
 def _say(lines: list[str], brief: bool) -> None:
@@ -145,13 +151,15 @@ def _shown_of_model(file: str, document: dict[str, Any], used: Mapping[str, Coun
     return [*lines, "", f"one device runs the blocks {whose}", _ABOUT, "its blocks fit together"]
 
 
-def _shown(file: str, document: dict[str, Any], used: Counter[str]) -> list[str]:
-    """What the certificate shows, in words."""
+def _shown(file: str, document: dict[str, Any], used: Counter[str], excepted: Sequence[tuple[str, str]]) -> list[str]:
+    """What the certificate shows, in words; ``excepted``: what was not compared of a recorded step."""
     from placeproof.verify import left_open
 
     claims, steps = document["claims"], len(document["steps"])
     rules = ", ".join(f"{rule} {n}" for rule, n in used.most_common())
-    lines = [f"{file}: {'holds, but for what is left to a solver' if left_open(document) else 'holds'}"]
+    but = [*(["is left to a solver"] if left_open(document) else []), *(["was not compared"] if excepted else [])]
+    lines = [f"{file}: holds" + (f", but for what {' and '.join(but)}" if but else "")]
+    lines += [f"not compared: {name}: {text}" for name, text in excepted]
     lines += [f"{len(claims)} claims, {steps} {'step' if steps == 1 else 'steps'}" + (f": {rules}" if rules else ""), ""]
     lines += ["  line  condition           claim", *map(_named, claims)]
     lines += [f"{_named(c)}\n        not shown: {c['why']}" for c in document["unshown"]]

@@ -312,17 +312,21 @@ class _Reader:
         op = OPS[name]
         cut = len(node.args) if op.axes is Axes.NONE else self._operand_count(op, node.args)
         operands = [self.expression(a) for a in node.args[:cut]]
-        axes: list[str] = []
-        for arg in node.args[cut:]:
-            if isinstance(arg, ast.Name):
-                axes.append(arg.id)
-            else:
-                self.refuse(arg, f"`{name}` takes names of mesh axes here", op.signature(), code="PP304")
+        axes = [self._axis(arg, op) for arg in node.args[cut:]]
         options = [(k.arg, self._option(k.value)) for k in node.keywords if k.arg]
-        known = [o for o in operands if o is not None]
-        if len(known) != len(operands):
+        known, named = [o for o in operands if o is not None], [a for a in axes if a is not None]
+        if len(known) != len(operands) or len(named) != len(axes):
             return None
-        return Call(op=name, args=tuple(known), axes=tuple(axes), options=tuple(sorted(options)), place=self.place(node))
+        return Call(op=name, args=tuple(known), axes=tuple(named), options=tuple(sorted(options)), place=self.place(node))
+
+    def _axis(self, node: ast.expr, op: Op) -> str | None:
+        if isinstance(node, ast.Name):
+            return node.id
+        each = node.elts if isinstance(node, ast.Tuple | ast.List) else []
+        names = ", ".join(one.id for one in each if isinstance(one, ast.Name))
+        help = f"without brackets: {op.name}(..., {names})" if names else op.signature()
+        self.refuse(node, f"`{op.name}` takes names of mesh axes here", help, code="PP304")
+        return None
 
     @staticmethod
     def _operand_count(op: Op, args: list[ast.expr]) -> int:

@@ -694,6 +694,18 @@ def test_prove_writes_what_verify_reads(tmp_path: Path, capsys: pytest.CaptureFi
     assert "rejected" in capsys.readouterr().out
 
 
+def test_what_was_not_compared_of_a_recorded_step_is_said_of_its_certificate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    step, path = tmp_path / "r.step", tmp_path / "r.json"
+    head, rest = written("ddp")["program"].split("\n", 1)
+    step.write_text(f'{head}\nnot_compared(buffers="they end otherwise")\n{rest}', encoding="utf-8")
+    assert run(["prove", str(step), "--certificate", str(path)]) == 4
+    capsys.readouterr()
+    assert run(["verify", str(path)]) == 4
+    title, what, *_ = capsys.readouterr().out.splitlines()
+    assert title.endswith(": holds, but for what was not compared")
+    assert what == "not compared: buffers: they end otherwise"
+
+
 def test_a_certificate_of_another_program_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, mlp = tmp_path / "c.json", of_block("mlp")
     for document in (
