@@ -156,7 +156,7 @@ def check_lemma(theorem: Theorem) -> str:
 def _program(theorem: Theorem, statement: Trains, settings: Settings) -> Outcome:
     one = programs.Programs(theorem, statement)
     judged, blank = one.judged, _blank(theorem, statement, one.premises)
-    checks = [_expected(theorem, judged.word, judged.why)]
+    checks = [_expected(theorem, judged.word, one.why)]
     expect = theorem.expect
     if isinstance(expect, ExpectRefuted) and judged.word == "refuted":
         broken = judged.about.condition if judged.about is not None else "nothing that has a name"
@@ -202,7 +202,12 @@ def _conditions(theorem: Theorem, statement: Keeps, settings: Settings) -> Outco
 
 
 def _reason(expect: ExpectRefuted, broken: str) -> Check:
-    return Check(name="reason", standing="passed" if expect.breaks == broken else "failed", detail=f"it breaks {broken}")
+    right = expect.breaks == broken
+    return Check(
+        name="reason",
+        standing="passed" if right else "failed",
+        detail=f"it breaks {broken}" + ("" if right else f", and {expect.breaks or 'no condition'} is expected: `breaks={broken!r}`"),
+    )
 
 
 # Clauses of the rule of composition.

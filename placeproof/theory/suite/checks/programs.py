@@ -40,22 +40,40 @@ class Programs:
         return read_ranges(self.statement.for_all, self.statement.program) if self.statement.for_all else ()
 
     @property
-    def most(self) -> tuple[str, ...]:
-        """The assumptions that are told, or else all that there are of the program."""
+    def every(self) -> tuple[str, ...]:
+        """All assumptions that there are of the program."""
         program = self.statement.program
-        if self.statement.assuming is not None:
-            return self.statement.assuming
         droppable = [a for a in ASSUMPTIONS.values() if a.without is not None and not program.tensors]
         return tuple(a.name for a in droppable if a.concerns(program) and a.name not in program.without)
+
+    @property
+    def most(self) -> tuple[str, ...]:
+        """The assumptions that are told, or else all that there are of the program."""
+        return self.every if self.statement.assuming is None else self.statement.assuming
 
     @cached_property
     def assuming(self) -> tuple[str, ...]:
         """The assumptions that are made: where none are told, no more than it needs."""
-        made = self.most
-        if self.statement.assuming is None and self.under(made).word == "proved":
-            for name in reversed(made):
-                fewer = tuple(a for a in made if a != name)
-                made = fewer if self.under(fewer).word == "proved" else made
+        return self.most if self.statement.assuming is not None else self._fewest(self.most)
+
+    @property
+    def why(self) -> str:
+        """Why it is not proved. Of what is refuted: with which assumptions more it is proved, or else what is broken."""
+        judged, told = self.judged, self.statement.assuming
+        if judged.word != "refuted":
+            return judged.why
+        every = () if told is None else (*told, *(a for a in self.every if a not in told))
+        if every and self.under(every).word == "proved":
+            more = [a for a in self._fewest(every) if a not in self.assuming]
+            return f"it is proved if {' and '.join(f'`{a}`' for a in more)} {'is' if len(more) == 1 else 'are'} assumed, too"
+        about = judged.about
+        return "; ".join((f"it does not hold that {about.name}", *(cause.words for cause in about.causes))) if about is not None else ""
+
+    def _fewest(self, made: tuple[str, ...]) -> tuple[str, ...]:
+        """Of assumptions with which it is proved, no more than it needs; of others all."""
+        for name in reversed(made) if self.under(made).word == "proved" else ():
+            fewer = tuple(a for a in made if a != name)
+            made = fewer if self.under(fewer).word == "proved" else made
         return made
 
     @property
