@@ -1,4 +1,4 @@
-"""All steps of ``tests/helpers/copies_scripts.py``, run as processes: copies that part have to be seen, and no others.
+"""All steps of ``tests/helpers/copies_scripts.py`` and ``lost_scripts.py``, run as processes: what is wrong has to be seen, and no others.
 
 The exit code is 1 where a step is taken for something else than it is.
 """
@@ -14,9 +14,14 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
 
 from copies_scripts import KEPT, PARTED, script  # noqa: E402
+from lost_scripts import LEFT, LOST  # noqa: E402
 
 from placeproof.measure.record.launch import Launch, beyond_step, forked  # noqa: E402
+from placeproof.measure.record.lost import lost  # noqa: E402
 from placeproof.measure.record.parted import parted  # noqa: E402
+
+WRONG = {name: (body, parted) for name, body in PARTED.items()} | {name: (body, lost) for name, body in LOST.items()}
+RIGHT = {name: (body, None) for name, body in (KEPT | LEFT).items()}
 
 
 def main() -> int:
@@ -26,16 +31,17 @@ def main() -> int:
     only, wrong = parser.parse_args().only, 0
     with TemporaryDirectory() as folder:
         path = Path(folder) / "train.py"
-        for name, body in (PARTED | KEPT).items():
+        for name, (body, kind) in (WRONG | RIGHT).items():
             if only in name:
                 path.write_text(script(body), encoding="utf-8")
                 step = 2 if "second step" in name else 1
-                found = parted(forked(Launch(script=path, world=2, step=step, timeout=60), beyond_step), step)
-                right = (found is not None) == (name in PARTED)
+                ran = forked(Launch(script=path, world=2, step=step, timeout=60), beyond_step)
+                seen = [one for one in (parted, lost) if one(ran, step) is not None]
+                right = kind in seen if kind is not None else not seen
                 wrong += not right
-                said = "part" if found is not None else "agree"
-                print(f"{name:75} {said:6}{'' if right else 'WRONG'}".rstrip(), flush=True)
-    print(f"{wrong} of {len(PARTED) + len(KEPT)} wrong")
+                said = ", ".join(one.__name__ for one in seen) or "nothing"
+                print(f"{name:75} {said:10}{'' if right else 'WRONG'}".rstrip(), flush=True)
+    print(f"{wrong} of {len(WRONG) + len(RIGHT)} wrong")
     return int(bool(wrong))
 
 

@@ -44,7 +44,7 @@ def script(body: str) -> str:
     return HEAD + "".join(f"    {line}\n" if line else "\n" for line in body.strip("\n").splitlines())
 
 
-def _steps(body: str, *, before: str = "", after: str = "", opt: str = "torch.optim.SGD(params, lr=0.1)", count: int = 4) -> str:
+def steps(body: str, *, before: str = "", after: str = "", opt: str = "torch.optim.SGD(params, lr=0.1)", count: int = 4) -> str:
     inside = "".join(f"\n    {line}" for line in body.strip("\n").splitlines())
     return f"{before}\nopt = {opt}\nfor step in range({count}):\n    x, y = batch(rank, step){inside}\n{after}"
 
@@ -57,22 +57,26 @@ average(params)
 _OWNERS = "torch.optim.SGD(mine, lr=0.1, momentum=0.9)"
 _SEND = "for i, p in enumerate(params):\n    dist.broadcast(p.data, i % world)"
 
+_OWN_PASS = "F.mse_loss(model(x), y).backward()\n"
+_REDUCED = _PLAIN.replace("average(params)", "for p in params:\n    dist.reduce(p.grad, 0)")
+_FROM_0 = "for p in params:\n    dist.broadcast(p.data, 0)\n"
+
 PARTED = {
-    "update on rank 0": _steps(_PLAIN + "if rank == 0:\n    opt.step()"),
-    "update on rank 0, one step": _steps(_PLAIN + "if rank == 0:\n    opt.step()", count=1),
-    "owners send nothing": _steps(_PLAIN + "opt.step()", opt=_OWNERS),
-    "owners send half": _steps(
+    "update on rank 0": steps(_PLAIN + "if rank == 0:\n    opt.step()"),
+    "update on rank 0, one step": steps(_PLAIN + "if rank == 0:\n    opt.step()", count=1),
+    "owners send nothing": steps(_PLAIN + "opt.step()", opt=_OWNERS),
+    "owners send half": steps(
         _PLAIN + "opt.step()\nfor i, p in enumerate(params[:2]):\n    dist.broadcast(p.data, i % world)", opt=_OWNERS
     ),
-    "rates by rank": _steps(_PLAIN + "opt.step()", opt="torch.optim.Adam(params, lr=0.1 * (1 + rank))"),
-    "rates by hand": _steps(_PLAIN + "with torch.no_grad():\n    for p in params:\n        p -= 0.1 * (1 + rank) * p.grad"),
-    "clipped by value on rank 1": _steps(_PLAIN + "if rank:\n    nn.utils.clip_grad_value_(params, 0.01)\nopt.step()"),
-    "another product on rank 1": _steps(_PLAIN + "if rank == 1:\n    params[0].grad.mul_(torch.linspace(1, 2, 6))\nopt.step()"),
-    "noise by rank": _steps(
+    "rates by rank": steps(_PLAIN + "opt.step()", opt="torch.optim.Adam(params, lr=0.1 * (1 + rank))"),
+    "rates by hand": steps(_PLAIN + "with torch.no_grad():\n    for p in params:\n        p -= 0.1 * (1 + rank) * p.grad"),
+    "clipped by value on rank 1": steps(_PLAIN + "if rank:\n    nn.utils.clip_grad_value_(params, 0.01)\nopt.step()"),
+    "another product on rank 1": steps(_PLAIN + "if rank == 1:\n    params[0].grad.mul_(torch.linspace(1, 2, 6))\nopt.step()"),
+    "noise by rank": steps(
         _PLAIN + "opt.step()\nwith torch.no_grad():\n    for p in params:\n        p += 0.01 * torch.randn(p.shape, generator=g)",
         before="g = torch.Generator().manual_seed(rank)",
     ),
-    "the last micro-batch is not reduced": _steps(
+    "the last micro-batch is not reduced": steps(
         """
 opt.zero_grad()
 F.mse_loss(ddp(x), y).backward()
@@ -82,16 +86,17 @@ opt.step()
 """,
         before="ddp = DDP(model)",
     ),
-    "a schedule on rank 0, in the second step": _steps(
+    "a server sends, and then updates": steps(_REDUCED + _FROM_0 + "if rank == 0:\n    opt.step()", count=1),
+    "a schedule on rank 0, in the second step": steps(
         _PLAIN + "opt.step()\nif rank == 0:\n    opt.param_groups[0]['lr'] /= 2",
     ),
 }
 """By what is wrong. Of the last one the first step is right."""
 
 KEPT = {
-    "owners send before forward": _steps(_SEND + _PLAIN + "opt.step()", opt=_OWNERS, after=_SEND),
-    "owners send before forward, and never at the end": _steps(_SEND + _PLAIN + "opt.step()", opt=_OWNERS, count=1),
-    "owners send as layers are run": _steps(
+    "owners send before forward": steps(_SEND + _PLAIN + "opt.step()", opt=_OWNERS, after=_SEND),
+    "owners send before forward, and never at the end": steps(_SEND + _PLAIN + "opt.step()", opt=_OWNERS, count=1),
+    "owners send as layers are run": steps(
         _PLAIN + "opt.step()",
         opt=_OWNERS,
         before="""
@@ -102,10 +107,10 @@ for layer in model.modules():
     layer.register_forward_pre_hook(sent)
 """,
     ),
-    "owners send at once, and rank 0 looks before": _steps(
+    "owners send at once, and rank 0 looks before": steps(
         _PLAIN + "opt.step()\nif rank == 0:\n    F.mse_loss(model(x), y)\n" + _SEND, opt=_OWNERS
     ),
-    "parts that are gathered in the next step": _steps(
+    "parts that are gathered in the next step": steps(
         """
 if step:
     out = torch.empty(size * world)
@@ -126,12 +131,16 @@ part = flat[rank * size : (rank + 1) * size].clone().requires_grad_()
 """,
         opt="torch.optim.Adam([part], lr=0.01)",
     ),
-    "a server, from which ranks take parameters": _steps(
-        "for p in params:\n    dist.broadcast(p.data, 0)"
-        + _PLAIN.replace("average(params)", "for p in params:\n    dist.reduce(p.grad, 0)")
-        + "if rank == 0:\n    opt.step()",
+    "a server, from which ranks take parameters": steps(_FROM_0 + _REDUCED + "if rank == 0:\n    opt.step()"),
+    "a server, from which ranks take parameters, also in between": steps(
+        _FROM_0 + _REDUCED + _FROM_0 + "if rank == 0:\n    opt.step()", count=1
     ),
-    "a server that updates, and other numbers of micro-batches": _steps(
+    "a server, from which ranks take parameters for each pass": steps(
+        _FROM_0 + _OWN_PASS + _FROM_0 + _OWN_PASS.replace("(x)", "(x + 1)") + "for p in params:\n    dist.reduce(p.grad, 0)\n"
+        "if rank == 0:\n    opt.step()",
+        count=1,
+    ),
+    "a server that updates, and other numbers of micro-batches": steps(
         """
 model.zero_grad()
 for k in range(2 + rank):
@@ -144,16 +153,16 @@ for p in params:
 """,
         opt="torch.optim.SGD(params, lr=0.01)",
     ),
-    "dropout by rank": _steps(
+    "dropout by rank": steps(
         "opt.zero_grad()\nF.mse_loss(ddp(F.dropout(x, 0.5)), y).backward()\nopt.step()",
         before="ddp = DDP(model)\ntorch.manual_seed(rank)",
         opt="torch.optim.Adam(params, lr=0.01)",
     ),
-    "an average of parameters on rank 0": _steps(
+    "an average of parameters on rank 0": steps(
         _PLAIN + "opt.step()\nif rank == 0:\n    for e, p in zip(mean.parameters(), params):\n        e.data.lerp_(p.data, 0.1)",
         before="mean = copy.deepcopy(model)",
     ),
-    "two networks that play": _steps(
+    "two networks that play": steps(
         """
 od.zero_grad()
 F.softplus(-critic(y)).mean().backward()
@@ -170,11 +179,11 @@ od = torch.optim.Adam(critic.parameters(), lr=0.01)
 """,
         opt="torch.optim.Adam(params, lr=0.01)",
     ),
-    "a teacher of its own on each rank": _steps(
+    "a teacher of its own on each rank": steps(
         "opt.zero_grad()\nF.mse_loss(ddp(x), teacher(x)).backward()\nopt.step()",
         before="ddp = DDP(model)\ntorch.manual_seed(rank)\nteacher = nn.Linear(6, 3).requires_grad_(False)",
     ),
-    "layers in parts that begin alike": _steps(
+    "layers in parts that begin alike": steps(
         """
 torch.manual_seed(step)
 x, y = torch.randn(4, 6), torch.randn(4, 3)
@@ -200,7 +209,7 @@ nn.init.zeros_(model[0].bias)
 """,
         opt="torch.optim.SGD(params[:3], lr=0.1)",
     ),
-    "a head for each rank, clipped by the norm of all": _steps(
+    "a head for each rank, clipped by the norm of all": steps(
         """
 opt.zero_grad()
 F.mse_loss(model(x), y).backward()
@@ -214,12 +223,12 @@ opt.step()
 """,
         before="for p in params:\n    dist.broadcast(p.data, 0)",
     ),
-    "an input of its own for each rank": _steps(
+    "an input of its own for each rank": steps(
         "opt.zero_grad()\nF.mse_loss(ddp(x + prompt), y).backward()\nopt.step()",
         before="ddp = DDP(model)\nprompt = nn.Parameter(torch.randn(6, generator=torch.Generator().manual_seed(3)))",
         opt="torch.optim.Adam([*params, prompt], lr=0.01)",
     ),
-    "adapters of each rank": _steps(
+    "adapters of each rank": steps(
         """
 opt.zero_grad()
 loss = F.mse_loss(model(x) + b(a(x)), y)
@@ -231,7 +240,7 @@ opt.step()
         before="model.requires_grad_(False)\na, b = nn.Linear(6, 2, bias=False), nn.Linear(2, 3, bias=False)\nnn.init.zeros_(b.weight)",
         opt="torch.optim.AdamW([*a.parameters(), *b.parameters()], lr=0.01)",
     ),
-    "weights that are moved for one pass": _steps(
+    "weights that are moved for one pass": steps(
         """
 model.zero_grad()
 F.mse_loss(model(x), y).backward()
@@ -250,7 +259,7 @@ average(params)
 opt.step()
 """,
     ),
-    "noise in each pass": _steps(
+    "noise in each pass": steps(
         """
 noise = [0.01 * torch.randn(p.shape, generator=g) for p in params]
 opt.zero_grad()
@@ -262,7 +271,7 @@ opt.step()
 """,
         before="g = torch.Generator().manual_seed(rank)",
     ),
-    "sums in an order of each rank's own": _steps(
+    "sums in an order of each rank's own": steps(
         """
 opt.zero_grad()
 h = model[0](x)
@@ -275,11 +284,11 @@ opt.step()
 """,
         opt="torch.optim.Adam(params, lr=0.01)",
     ),
-    "a probe that rank 0 trains": _steps(
+    "a probe that rank 0 trains": steps(
         _PLAIN + "if rank == 0:\n    probe(torch.randn(4, 3)).pow(2).mean().backward()\n    other.step()\nopt.step()",
         before="probe = nn.Linear(3, 2)\nother = torch.optim.SGD(probe.parameters(), lr=0.1)",
     ),
-    "learners that are let go": _steps(
+    "learners that are let go": steps(
         """
 learner = copy.deepcopy(model)
 inner = torch.optim.SGD(learner.parameters(), lr=0.05)
@@ -294,7 +303,7 @@ for p, q in zip(params, learner.parameters()):
 opt.step()
 """,
     ),
-    "other numbers of micro-batches": _steps(
+    "other numbers of micro-batches": steps(
         """
 opt.zero_grad()
 for k in range(2 + rank):
@@ -304,7 +313,7 @@ opt.step()
 """,
         opt="torch.optim.SGD(params, lr=0.01)",
     ),
-    "a table of which each rank reads its own rows": _steps(
+    "a table of which each rank reads its own rows": steps(
         """
 opt.zero_grad()
 table(torch.randint(8 * rank, 8 * rank + 8, (8,))).pow(2).mean().backward()
@@ -315,7 +324,7 @@ opt.step()
         before="table = nn.Embedding(16, 4)",
         opt="torch.optim.SGD(table.parameters(), lr=0.1)",
     ),
-    "models that are trained with other rates beside one another": _steps(
+    "models that are trained with other rates beside one another": steps(
         """
 opt.zero_grad()
 F.mse_loss(model(x), y).backward()
@@ -325,7 +334,7 @@ opt.step()
 """,
         opt="torch.optim.SGD(params, lr=0.1 * (1 + rank))",
     ),
-    "parameters that are averaged after each step, but for those of each rank": _steps(
+    "parameters that are averaged after each step, but for those of each rank": steps(
         """
 opt.zero_grad()
 F.mse_loss(model(x), y).backward()
@@ -336,7 +345,7 @@ with torch.no_grad():
         p /= world
 """,
     ),
-    "gradients that are awaited in the next step": _steps(
+    "gradients that are awaited in the next step": steps(
         """
 gradients = torch.autograd.grad(F.mse_loss(model(x), y), params)
 for work, g, p in pending:
@@ -347,7 +356,7 @@ pending = [(dist.all_reduce(g, async_op=True), g, p) for g, p in zip(gradients, 
 """,
         before="pending = []",
     ),
-    "updates while backward runs": _steps(
+    "updates while backward runs": steps(
         "F.mse_loss(model(x), y).backward()",
         before="""
 alone = {p: torch.optim.SGD([p], lr=0.1) for p in params}

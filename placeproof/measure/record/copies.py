@@ -5,7 +5,7 @@ Kept are values as gradients are made of them: so what a script sends between an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
@@ -16,19 +16,23 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves
 
 from placeproof.measure.record.digests import digest
-from placeproof.measure.record.exchange import Exchanged
-from placeproof.measure.record.follow import Follower, OverError
+from placeproof.measure.record.exchange import Exchanged, read_exchange
+from placeproof.measure.record.follow import Follower, OverError, flat
 from placeproof.measure.record.frames import WRAPPERS, within
 from placeproof.measure.record.nodes import ZERO
 from placeproof.measure.record.recording import Copy, Kept, Recording
-from placeproof.measure.record.shadow import local
+from placeproof.measure.record.shadow import local, storage, written
 from placeproof.measure.record.trail import Trail
+from placeproof.measure.recorder import NAMESPACES
 
 #: Elements of a parameter that are kept, in equal distances; and for how many steps' backward passes.
 _ELEMENTS = 1024
 _STEPS = 3
+#: What functions make of a tensor that tells nothing of its elements, or is a tensor again.
+_SHOWN = (Tensor, torch.Size, torch.dtype, torch.device, torch.layout, int, str, type(None))
 
 
 class Copies(Follower):
@@ -38,6 +42,9 @@ class Copies(Follower):
         super().__init__(recording, script, step, trail)
         self.kept = recording.kept = Kept()
         self.now: dict[int, Copy] = {}
+        self.places: dict[int, tuple[Tensor, frozenset[int]]] = {}
+        self.shared: frozenset[int] = frozenset()
+        self.between: set[int] = set()  # parameters that are sent, and read by no forward of the step after that
         self.passes = self.depth = 0
 
     @property
@@ -81,6 +88,16 @@ class Copies(Follower):
                 self.now[min(states)] = _copy(tensor, gradient)
         super()._made(tensor, gradient)
 
+    def leaf(self, tensor: Tensor) -> None:
+        """Forward reads a tensor of which a gradient will be made."""
+        super().leaf(tensor)
+        if not self.frozen:
+            self.kept.early |= self.between
+            self.between.clear()
+        if not self.frozen and _is_plain(tensor):
+            known, states = self.places.setdefault(storage(tensor), (tensor, self.read[id(tensor)]))
+            self.shared |= frozenset() if known is tensor else states | self.read[id(tensor)]
+
     def before_update(self, parameters: Sequence[Tensor], scale: Fraction | None = None) -> None:
         """An optimizer begins its step."""
         if not self.frozen:
@@ -95,7 +112,58 @@ class Copies(Follower):
         """The step is over, and the script goes on."""
         if not self.frozen:
             self.kept.step = self.passes
+            moved = [states for place, (tensor, states) in self.places.items() if storage(tensor) != place]
+            self.kept.read, self.kept.written = (one.union(self.shared, *moved) for one in (self.kept.read, self.kept.written))
         super().end()
+
+    def begins(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """An operation is about to be done."""
+        super().begins(func, args, kwargs)
+        if self.frozen or self.phase == "setup":
+            return
+        with _disable_current_modes():
+            if func.namespace in NAMESPACES:
+                self._keep_made()
+            elif not self.optimizing:
+                self._uses(func, args, kwargs)
+
+    def operation(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
+        """Follow one operation, after it was done."""
+        done = read_exchange(func, args, kwargs, out) if func.namespace in NAMESPACES and self.phase != "setup" else None
+        self.kept.gives |= done is not None and not (done.kind == "broadcast" and done.root != self.recording.rank)
+        super().operation(func, args, kwargs, out)
+
+    def _keep_made(self) -> None:
+        """Before something is sent, what updates have made of parameters."""
+        for tensor in self.leaves.values():
+            states = self.read.get(id(tensor), frozenset())
+            if len(states) == 1 and min(states) in self.recording.updates and min(states) not in self.kept.made and _is_plain(tensor):
+                self.kept.made[min(states)] = _copy(tensor, None)
+
+    def _uses(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Something is computed: whether it reads what an update has made of a parameter, or writes one that is not updated."""
+        name = func._schema.name.rpartition("::")[2]
+        copies, shown = name == "copy_", func.is_view or name.endswith("_like") or name.startswith("new_")
+        into = {storage(t) for t in flat((*written(func, args), *(v for n, v in kwargs.items() if n == "out")))}
+        brings = copies and any(self.nodes.holds(n, "all_gather") for n in self.shadows.terms(args[1]))
+        for place, new in self._used(flat((*args, *kwargs.values()))):
+            if new and not (copies and place in into) and not shown:
+                self.kept.read |= self.places[place][1]
+            elif place in into and not new and not brings:
+                self.kept.written |= self.places[place][1]
+
+    def _used(self, tensors: Sequence[Tensor]) -> Iterator[tuple[int, bool]]:
+        """Where parameters are that are among some tensors, and whether an update has made what is there."""
+        for place in {storage(t) for t in tensors} & self.places.keys():
+            yield place, any(self.nodes[n].kind == "updated" for n in self.shadows.terms(self.places[place][0]))
+
+    def function(self, given: Sequence[Any], out: Any) -> None:
+        """A function was called: what it makes of a parameter that is no tensor, as where one is written to a file, no mode sees."""
+        super().function(given, out)
+        if not self.frozen and self.phase != "setup" and not all(isinstance(v, _SHOWN) for v in tree_leaves(out)):
+            with _disable_current_modes():
+                for place, new in self._used(flat(given)):
+                    self.kept.read |= self.places[place][1] if new else frozenset()
 
     def _by_hand(self, parameter: int, term: int, rate: Fraction | None = None) -> None:
         super()._by_hand(parameter, term, rate)
@@ -108,13 +176,15 @@ class Copies(Follower):
         except OverError:
             return
         if not self.frozen:
-            self.kept.early |= self.kept.late
+            self.kept.early |= self.kept.late | self.between
             self.kept.passes, self.passes = [], 0
+            self.kept.made, self.kept.read, self.kept.written = {}, set(), set()
 
     def _exchange(self, done: Exchanged) -> None:
         terms = {n for t in done.reads for n in self.shadows.terms(t) if n > ZERO and self.nodes.is_parameter(n)}
         if not within(WRAPPERS):
-            (self.kept.late if self.recording.updates else self.kept.early).update(self.nodes.of_all(terms))
+            early = self.between if self.phase == "between" else self.kept.early
+            (self.kept.late if self.recording.updates else early).update(self.nodes.of_all(terms))
         super()._exchange(done)
 
 
@@ -129,8 +199,8 @@ def _copy(tensor: Tensor, gradient: Tensor | None) -> Copy:
     places = torch.arange(count) * tensor.numel() // count
 
     def some(of: Tensor) -> np.ndarray:
-        flat: np.ndarray = of.detach().reshape(-1)[places.to(of.device)].double().cpu().numpy().copy()
-        return flat
+        row: np.ndarray = of.detach().reshape(-1)[places.to(of.device)].double().cpu().numpy().copy()
+        return row
 
     return Copy(
         digest=digest(tensor),

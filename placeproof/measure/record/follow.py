@@ -131,7 +131,7 @@ class Follower:
 
     def function(self, given: Sequence[Any], out: Any) -> None:
         """A function was called: what it read, and the leaves among this, if autograd will differentiate its result."""
-        read, made = _flat(given), _flat((out,))
+        read, made = flat(given), flat((out,))
         if torch.is_grad_enabled() and any(map(is_result, made)):
             for tensor in read:
                 if isinstance(tensor, nn.Parameter) and tensor.requires_grad and tensor.is_leaf:
@@ -385,7 +385,7 @@ class Follower:
         if self.frozen:
             return
         self.trail.say(func._schema.name.rpartition("::")[2], self.phase, self.line())
-        for tensor in _flat((*args, *kwargs.values())):
+        for tensor in flat((*args, *kwargs.values())):
             self._unchanged(tensor)
 
     def _unchanged(self, tensor: Tensor) -> None:
@@ -407,10 +407,10 @@ class Follower:
         if self.frozen:
             return
         self._follow(func, args, kwargs, out)
-        made = _flat((out, *written(func, args), *(v for name, v in kwargs.items() if name.startswith("out"))))
+        made = flat((out, *written(func, args), *(v for name, v in kwargs.items() if name.startswith("out"))))
         if not func.is_view:
             self._keep_sums(made)
-        read = _flat((*args, *(v for name, v in kwargs.items() if not name.startswith("out"))))
+        read = flat((*args, *(v for name, v in kwargs.items() if not name.startswith("out"))))
         beside = [t for t in read if not self.shadows.known(t)]
         values = (*args, *kwargs.values())
         own = [v for v in values if not (isinstance(v, float) and v in self.arithmetic.numbers)]  # ranks may have norms of their own
@@ -421,7 +421,7 @@ class Follower:
         name = func._schema.name.rpartition("::")[2]
         if func.namespace in NAMESPACES or name in _STATISTICS or self.optimizing or self.phase == "setup":
             return None
-        tensors = _flat(args)
+        tensors = flat(args)
         if self.phase != "backward" and begun_by(DISTRIBUTED):
             return None
         run = self.phase == "forward" and len(self.recording.turns) in self.recording.rows  # what is made of samples before, is data
@@ -439,7 +439,7 @@ class Follower:
             return
         name = func._schema.name.rpartition("::")[2]
         if not self.inside and not func.is_view and self.phase in ("setup", "forward", "between") and dist.get_backend() != "fake":
-            self.stretches.makers.made(name, (t for t in _flat((out,)) if not self.shadows.known(t)), self.line())
+            self.stretches.makers.made(name, (t for t in flat((out,)) if not self.shadows.known(t)), self.line())
         if name in _STATISTICS and any(a is True for a in args):
             self.recording.statistics.append(self.line())
         if name in MOVES:
@@ -464,9 +464,9 @@ class Follower:
         if self.arithmetic.follow(name, args, kwargs, out):
             self.recording.own |= name.strip("_").removeprefix("foreach_") in ("mul", "div") and not begun_by(TORCH)
             return
-        own = tuple(n for t in _flat(args) for n in self.shadows.terms(t) if n > ZERO and not self.nodes.is_parameter(n))
+        own = tuple(n for t in flat(args) for n in self.shadows.terms(t) if n > ZERO and not self.nodes.is_parameter(n))
         made = self.nodes.unknown(own, f"`{name}`", self.line()) if own and self.phase != "backward" else NOTHING
-        for tensor in _flat((out, written(func, args))) if own or self._any((out,)) else ():
+        for tensor in flat((out, written(func, args))) if own or self._any((out,)) else ():
             if not self._parameters_only(tensor):
                 self.shadows.write(tensor, made)
 
@@ -479,7 +479,7 @@ class Follower:
         return not self.nodes.of_all(self.shadows.terms(source)) & self.nodes.of_all(self.shadows.terms(into))
 
     def _any(self, values: tuple[Any, ...]) -> bool:
-        return any(self.shadows.known(t) for t in _flat(values))
+        return any(self.shadows.known(t) for t in flat(values))
 
     def _move(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
         into = args[0] if func._schema.name.endswith("::copy_") else None
@@ -493,7 +493,7 @@ class Follower:
 
     def _rewritten(self, func: Any, args: tuple[Any, ...], phase: str) -> None:
         """A parameter was written: initialised in the set-up, or updated by an optimizer."""
-        for tensor in _flat(written(func, args)):
+        for tensor in flat(written(func, args)):
             if self._parameters_only(tensor) and phase == "setup":
                 self._rehash(tensor)
             elif self._parameters_only(tensor):
@@ -555,20 +555,21 @@ class Follower:
         """What this rank gives of parameters that it has updated."""
         gather = len(self.recording.events)
         for tensor in done.reads:
-            flat, at = local(tensor).detach().reshape(-1), 0
+            row, at = local(tensor).detach().reshape(-1), 0
             for number, length in self.shadows.read(tensor).lengths():
                 for index in self.nodes.states(number) if number > ZERO else ():
-                    self.recording.pieces.append(Piece(index, done.ranks, gather, bytes_of(flat[at : at + length])))
+                    self.recording.pieces.append(Piece(index, done.ranks, gather, bytes_of(row[at : at + length])))
                 at += length
 
 
-def _flat(values: Sequence[Any]) -> list[Tensor]:
+def flat(values: Sequence[Any]) -> list[Tensor]:
+    """The tensors among some values."""
     tensors: list[Tensor] = []
     for value in values:
         if isinstance(value, Tensor):
             tensors.append(value)
         elif isinstance(value, (list, tuple)):
-            tensors += _flat(value)
+            tensors += flat(value)
     return tensors
 
 

@@ -21,6 +21,7 @@ from placeproof.measure.record.constant import Again, ByChanceError, Saying, num
 from placeproof.measure.record.factor import Answer, Asked, Reading, deciding, shown, written
 from placeproof.measure.record.launch import TIMEOUT, EndedError, Launch, beyond_step, derivative_of, faked, forked, functions_of, others_of
 from placeproof.measure.record.losses import as_one
+from placeproof.measure.record.lost import lost
 from placeproof.measure.record.parted import parted
 from placeproof.measure.record.pipeline import by_stages, joined
 from placeproof.measure.record.plan import StepPlan, unlike_buffers, unlike_ends
@@ -89,11 +90,14 @@ def trace(
 
 
 def _refuting(launch: Launch) -> Witness | None:
-    """Copies that part while real processes run the script, on as many ranks as are run here in any case."""
+    """What refutes a script that real processes run, on as many ranks as are run here in any case: the first witness of several kinds."""
+    if not 1 < launch.world <= _ALL_RANKS:
+        return None
     try:
-        return parted(forked(launch, beyond_step), launch.step) if 1 < launch.world <= _ALL_RANKS else None
+        recordings = forked(launch, beyond_step)
     except InputError:  # a script that cannot be followed, or fails, shows nothing
         return None
+    return next((found for kind in (parted, lost) if (found := kind(recordings, launch.step)) is not None), None)
 
 
 def _traced(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[Traced, Recording]:

@@ -179,7 +179,9 @@ class Copy:
 class Kept:
     """What a rank has of whole parameters, by number, as its backward ``passes`` make gradients of them, and at the ``end`` of the script
     where it came to it. ``step``: how many passes the step has; ``lines`` of the script that update. ``early``: parameters that the script
-    sends before an update, also in earlier steps; ``late``: after one."""
+    sends before a forward of the step, also in earlier steps; ``late``: after an update. ``made``: what the step's update has made of
+    parameters; ``read``: those of which anything but an exchange reads that, and ``written``: those that anything but an update or an
+    exchange writes. ``gives``: other ranks get something of this one after the set-up."""
 
     passes: list[dict[int, Copy]] = field(default_factory=list)
     end: dict[int, Copy] = field(default_factory=dict)
@@ -187,6 +189,10 @@ class Kept:
     lines: dict[int, int] = field(default_factory=dict)
     early: set[int] = field(default_factory=set)
     late: set[int] = field(default_factory=set)
+    made: dict[int, Copy] = field(default_factory=dict)
+    read: set[int] = field(default_factory=set)
+    written: set[int] = field(default_factory=set)
+    gives: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,0 +1,112 @@
+"""Parameters before a step, as the next forward reads them, and a step later: what real processes had of them, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placeproof.measure.record.recording import Copy, Kept, Recording, Seen
+
+#: A difference has to be so many times the rounding of the values themselves.
+_ROUNDINGS = 16
+Copies = tuple[Copy, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """A parameter on some ranks: before the step, as the next forward reads it, and a step later. ``ends``: no forward comes after it."""
+
+    before: Copies
+    after: Copies
+    last: Copies
+    ends: bool
+
+
+def kept(recording: Recording) -> Kept:
+    """What a rank has kept, which was followed beyond its step."""
+    assert recording.kept is not None
+    return recording.kept
+
+
+def begin_alike(recordings: Mapping[int, Recording]) -> bool:
+    """Whether all ranks have the same parameters with the same bits, which are not all constant, and none of which is a part."""
+    begin = {rank: {i: copy for one in reversed(kept(r).passes) for i, copy in one.items()} for rank, r in recordings.items()}
+    trained = set[int]().union(*begin.values())
+    names = {tuple((s.name, s.numel) for s in r.states) for r in recordings.values()}
+    alike = all(len({own[i].digest for own in begin.values() if i in own}) == 1 for i in trained)
+    told = any(np.ptp(copy.values) > 0 for copy in begin[0].values())
+    used = [s for r in recordings.values() for s in r.states if s.used]
+    whole = all(s.split is None and not s.gathered and s.part == s.numel for s in used)
+    return alike and told and whole and len(names) == 1
+
+
+def passes_of(rank: int, recordings: Mapping[int, Recording], step: int) -> int:
+    """How many backward passes of a rank belong to the step: those before its update; where it updates nothing, those before the last
+    exchange with one that does, in the step of that one. 0 where that cannot be said."""
+    own = recordings[rank]
+    if own.updates:
+        return kept(own).step
+    met = next((count for r in recordings.values() if r.updates and (count := len(_exchanges(r, rank)))), 0)
+    with_it = next((_exchanges(own, r.rank) for r in recordings.values() if r.updates and _exchanges(r, rank)), [])
+    return with_it[met - 1].turn if 0 < met <= len(with_it) and step == 1 else 0
+
+
+def _exchanges(recording: Recording, other: int) -> list[Seen]:
+    return [e for e in recording.events if other in e.group and e.phase != "setup" and e.kind not in ("send", "recv")]
+
+
+def sides_of(recordings: Sequence[Recording], passes: Sequence[int], index: int) -> Sides | None:
+    """A parameter before and after the step; None where one of the ranks does not read it in it."""
+    own = [kept(r) for r in recordings]
+    if not all(passes):
+        return None
+
+    def first(number: int, begin: int) -> Copy | None:
+        return next((one[index] for one in own[number].passes[begin:] if index in one), None)
+
+    def every(copies: Iterable[Copy | None]) -> Copies | None:
+        there = [*copies]
+        found = tuple(c for c in there if c is not None)
+        return found if len(found) == len(there) else None
+
+    before = every(first(i, 0) for i in range(len(own)))
+    after = every(first(i, n) for i, n in enumerate(passes))
+    last = every(first(i, 2 * n) for i, n in enumerate(passes))
+    end = every(k.end.get(index) for k in own)
+    ends = not any(first(i, n) for i, n in enumerate(passes))
+    after, last = (end, end) if ends else (after, last or end)
+    return None if before is None or after is None or last is None else Sides(before, after, last, ends)
+
+
+def sums_of(passes: Sequence[Mapping[int, Copy]]) -> dict[int, NDArray[np.float64]]:
+    """By parameter, the gradients that a rank makes in some passes by itself, added up."""
+    sums: dict[int, NDArray[np.float64]] = {}
+    for index, copy in (item for one in passes for item in one.items()):
+        if copy.gradient is not None:
+            sums[index] = sums[index] + copy.gradient if index in sums else copy.gradient
+    return sums
+
+
+def telling(sums: Mapping[int, Mapping[int, NDArray[np.float64]]], ranks: Sequence[int], index: int) -> NDArray[np.float64]:
+    """How far the gradient of each element is from what rounding leaves of it: 0 where one of these ranks makes none."""
+    total: dict[int, NDArray[np.float64]] = {}
+    for i, gradient in (item for of_rank in sums.values() for item in of_rank.items()):
+        total[i] = total[i] + gradient if i in total else gradient
+    most = max((float(np.abs(g).max()) for g in total.values()), default=0.0)
+    if index not in total or not all(index in sums[rank] for rank in ranks):
+        return np.zeros(1)
+    scale = np.maximum(sum(np.abs(s[index]) for s in sums.values() if index in s), most)
+    there = np.logical_and.reduce([sums[rank][index] != 0 for rank in ranks])
+    return np.where(there & (scale > 0), np.abs(total[index]) / np.where(scale > 0, scale, 1.0), 0.0)
+
+
+def apart(a: Copy, b: Copy, change: NDArray[np.float64] | float = 0.0) -> NDArray[np.bool_]:
+    """Which elements differ by more than rounding, of themselves and of a ``change``."""
+    finite = np.isfinite(a.values) & np.isfinite(b.values)
+    limit = np.maximum(_ROUNDINGS * a.rounding * np.maximum(np.abs(a.values), np.abs(b.values)), sqrt(a.rounding) * change)
+    differ: NDArray[np.bool_] = finite & (np.abs(a.values - b.values) > limit)
+    return differ
