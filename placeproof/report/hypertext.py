@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,8 @@ from placeproof.report.grid import grid
 if TYPE_CHECKING:
     import sympy
 
+_CODE = re.compile(r"`([^`\n]+)`")
+
 
 def fragment(document: Document) -> str:
     """What notebooks show: it needs no style sheet."""
@@ -21,7 +24,7 @@ def fragment(document: Document) -> str:
 
 def section(one: Section, heading: str) -> str:
     """A section, its title as a heading of this kind."""
-    title = f"<{heading}>{said(one.title)}</{heading}>" if one.title else ""
+    title = f"<{heading}>{prose(one.title)}</{heading}>" if one.title else ""
     return title + "".join(_part(part, one.title) for part in one.parts)
 
 
@@ -30,17 +33,17 @@ def _part(part: SectionPart, title: str) -> str:
         case Lines([]) | Code([]) | Notes([], _) | Table([], _, _):
             return ""
         case Lines(lines):
-            return f"<p>{'<br>'.join(map(said, lines))}</p>"
+            return f"<p>{'<br>'.join(map(prose, lines))}</p>"
         case Code(lines):
             return wide("<pre>" + said("\n".join(lines)) + "</pre>", title or "lines")
         case Notes(lines, _):
-            return "<ul>" + "".join(f"<li>{said(line)}</li>" for line in lines) + "</ul>"
+            return "<ul>" + "".join(f"<li>{prose(line)}</li>" for line in lines) + "</ul>"
         case Reasons(steps):
             each = (f"{said(s.rule)}: {formula(s.expression)}, because {said(s.why)}" for s in steps)
             return "<details><summary>derivation</summary><ol>" + "".join(f"<li>{step}</li>" for step in each) + "</ol></details>"
         case Table():
             right = set(part.right)
-            rows = ["".join(f"<td{_side(i in right)}>{c}</td>" for i, c in enumerate(row)) for row in grid(part.rows, formula, said)]
+            rows = ["".join(f"<td{_side(i in right)}>{c}</td>" for i, c in enumerate(row)) for row in grid(part.rows, formula, prose)]
             return wide(
                 f"<table>{head(part.head, right)}<tbody>{''.join(f'<tr>{row}</tr>' for row in rows)}</tbody></table>", title or "table"
             )
@@ -64,6 +67,11 @@ def wide(content: str, name: str) -> str:
 def said(value: object) -> str:
     """Text as HTML has it, also between quotes."""
     return escape(str(value))
+
+
+def prose(value: object) -> str:
+    """Text in which what stands between backticks is code."""
+    return _CODE.sub(r"<code>\1</code>", said(value))
 
 
 def formula(expression: sympy.Expr | Any) -> str:

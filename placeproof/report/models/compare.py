@@ -270,4 +270,5 @@ def _time(member: Member) -> dict[str, Any]:
         "mfu": mfu,
         "hfu": hfu,
         "fits": fits_all(step),
+        "memory": step.price.cluster.device.capacity,
     }

@@ -258,6 +258,8 @@ def _seconds(data: Mapping[str, Any], at: _Reader) -> Iterator[Chart]:
 
 # Comparisons and plans.
 
+_FITS = {True: "fits", False: "does not fit", None: "may not fit"}
+
 
 def _of_comparison(data: Mapping[str, Any], lines: _Programs) -> Iterator[Chart]:
     at = _Reader(data)
@@ -289,21 +291,42 @@ def _of_models(data: Mapping[str, Any], lines: _Programs) -> Iterator[Chart]:
     if rows:
         head = ("strategy", "model states", "activations", "peak")
         series = ("model states", "activations, and what is there at the peak alone")
-        yield Bars(title="memory of a device of the fullest stage, GB", head=head, rows=tuple(rows), series=series)
+        capacity = next((at("strategies", i, "time", "memory") for i, strategy in enumerate(each) if "time" in strategy), None)
+        limit = None if capacity is None else ("what a device has", capacity)
+        yield Bars(title="memory of a device of the fullest stage, GB", head=head, rows=tuple(rows), series=series, limit=limit)
     timed = [i for i, strategy in enumerate(each) if "time" in strategy]
     rows = []
     for i in timed:
         seconds = at("strategies", i, "time", "seconds", written="seconds")
         tokens = at("strategies", i, "time", "tokens_per_second_and_device", written="number")
         mfu = at("strategies", i, "time", "mfu", written="percent")
-        fits = {True: "fits", False: "does not fit", None: "may not fit"}[each[i]["time"]["fits"]]
-        rows.append(Row(label=each[i]["strategy"], cells=(*_cells([tokens, mfu, seconds]), fits), bar=(tokens,)))
+        cells = (*_cells([tokens, mfu, seconds]), _FITS[each[i]["time"]["fits"]])
+        rows.append(Row(label=each[i]["strategy"], cells=cells, bar=(tokens,)))
     if rows:
         heads = ("strategy", "tokens a second and device", "MFU", "step", "memory")
         yield Bars(title="speed", head=heads, rows=tuple(rows), series=("tokens a second and device",))
 
 
 def _of_plan(data: Mapping[str, Any], lines: _Programs) -> Iterator[Chart]:
+    yield from _times(data)
+    yield from _memory_of_plans(data)
+
+
+def _memory_of_plans(data: Mapping[str, Any]) -> Iterator[Chart]:
+    """Tensors of the fullest device beside the least room that one of the plans leaves for them."""
+    at, plans = _Reader(data), data["plans"]
+    rows = tuple(
+        Row(label=f"{i + 1}. {plan['strategy']}", cells=(*_cells([most := at("plans", i, "most")]), _FITS[plan["fits"]]), bar=(most,))
+        for i, plan in enumerate(plans)
+    )
+    if rows:
+        least = at("plans", min(range(len(plans)), key=lambda i: plans[i]["room"]), "room")
+        limit = None if least is None else ("the room for tensors, beside libraries and what is reserved", least)
+        title = "memory of a device of the fullest stage, GB"
+        yield Bars(title=title, head=("plan", "tensors", ""), rows=rows, series=("tensors",), limit=limit)
+
+
+def _times(data: Mapping[str, Any]) -> Iterator[Chart]:
     at, rows = _Reader(data), []
     for i, plan in enumerate(data["plans"]):
         seconds, most = at("plans", i, "seconds", written="seconds"), at("plans", i, "most")

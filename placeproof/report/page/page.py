@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from placeproof.report.document import Document, Section
-from placeproof.report.hypertext import said, section
+from placeproof.report.hypertext import prose, said, section
 from placeproof.report.page.charts import Chart, charts
 from placeproof.report.page.elements import element
 from placeproof.report.page.sliders import panel, places, script
@@ -40,7 +40,7 @@ def page(document: Document, form: str = "") -> str:
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{rules}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{said(named)}</title>\n<style>{style}</style>\n</head>\n<body>\n{body}\n{running}</body>\n</html>\n"
+        f"<title>{said(named.replace('`', ''))}</title>\n<style>{style}</style>\n</head>\n<body>\n{body}\n{running}</body>\n</html>\n"
     )
 
 
@@ -52,7 +52,7 @@ def _digest(code: str) -> str:
 def _body(document: Document, sections: list[Section], named: str, shown: list[Chart], moving: str) -> Iterator[str]:
     first = next((one for one in sections if one.title), None)
     answer = "" if first is None else section(Section("", first.parts), "h2")
-    yield f"<header><h1>{said(named)}</h1>{answer}</header>\n<main>{moving}"
+    yield f"<header><h1>{prose(named)}</h1>{answer}</header>\n<main>{moving}"
     yield from map(element, shown)
     if (table := document.timeline()) is not None:
         yield timeline(table)
