@@ -44,6 +44,8 @@ MAKERS: dict[str, Callable[[], str]] = {
     "errors": command_pages.errors,
     "commands": command_pages.commands,
     "picture-memory": picture_pages.memory,
+    "picture-wrong": picture_pages.wrong,
+    "picture-change": picture_pages.change,
     "assumptions": proof_pages.assumptions,
     "reference-options": proof_pages.reference_options,
     "not-equivalent": proof_pages.refuted,

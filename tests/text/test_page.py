@@ -53,7 +53,9 @@ SHOWN = {
     "model": r"/stages/\d+/(memory/(parameters|gradients|optimizer|activations|transient|peak)|traffic/.*)/value",
     "cluster": r"/time/(stages/\d+/(T_F|T_B|T_W|send|once|idle|links/.*)|terms/.*|memory|seconds/step)",
     "compare": r"/strategies/\d+/values/.*(model_states|sent_per_device)",
-    "compare models": r"/strategies/\d+/(figures/(peak|model_states|activations)/value|time/(seconds|mfu|tokens_.*))|/strategies/0/time/memory",
+    "compare models": (
+        r"/strategies/\d+/(figures/(peak|model_states|activations)/value|time/(seconds|mfu|tokens_.*))|/strategies/0/time/memory"
+    ),
     "check": "/(proved|refuted_as_expected|open|unexpected|undecided)",
     "plan": r"/plans/\d+/(seconds|most|mfu)",
 }

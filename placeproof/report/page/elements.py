@@ -118,7 +118,10 @@ def _line(line: str, marks: Sequence[Mark]) -> str:
 def _grid(chart: Grid) -> str:
     rows = "".join(f'<tr><th scope="row">{said(name)}</th>{"".join(map(_held, row))}</tr>' for name, row in chart.rows)
     table = f'<table class="grid">{head(("element", *chart.devices))}<tbody>{rows}</tbody></table>'
-    return wide(table, chart.title) + "<p>–: the device has none of it. What is wrong has a frame, and says what one device has.</p>"
+    none = any(one.text is None for _, row in chart.rows for one in row)
+    return wide(table, chart.title) + (
+        f"<p>{'–: the device has none of it. ' if none else ''}What is wrong has a frame, and says what one device has.</p>"
+    )
 
 
 def _held(one: Element) -> str:
