@@ -1,4 +1,5 @@
-"""All steps of ``tests/helpers/copies_scripts.py`` and ``lost_scripts.py``, run as processes: what is wrong has to be seen, and no others.
+"""All steps of ``copies_scripts.py``, ``lost_scripts.py`` and ``dropped_scripts.py`` in ``tests/helpers``, run as processes: what is wrong
+has to be seen, and nothing else.
 
 The exit code is 1 where a step is taken for something else than it is.
 """
@@ -14,14 +15,17 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
 
 from copies_scripts import KEPT, PARTED, script  # noqa: E402
+from dropped_scripts import COUNTED, DROPPED  # noqa: E402
 from lost_scripts import LEFT, LOST  # noqa: E402
 
+from placeproof.measure.record.dropped import dropped  # noqa: E402
 from placeproof.measure.record.launch import Launch, beyond_step, forked  # noqa: E402
 from placeproof.measure.record.lost import lost  # noqa: E402
 from placeproof.measure.record.parted import parted  # noqa: E402
 
-WRONG = {name: (body, parted) for name, body in PARTED.items()} | {name: (body, lost) for name, body in LOST.items()}
-RIGHT = {name: (body, None) for name, body in (KEPT | LEFT).items()}
+KINDS = (parted, lost, dropped)
+WRONG = {name: (body, kind) for kind, bodies in zip(KINDS, (PARTED, LOST, DROPPED), strict=True) for name, body in bodies.items()}
+RIGHT = {name: (body, None) for name, body in (KEPT | LEFT | COUNTED).items()}
 
 
 def main() -> int:
@@ -36,7 +40,7 @@ def main() -> int:
                 path.write_text(script(body), encoding="utf-8")
                 step = 2 if "second step" in name else 1
                 ran = forked(Launch(script=path, world=2, step=step, timeout=60), beyond_step)
-                seen = [one for one in (parted, lost) if one(ran, step) is not None]
+                seen = [one for one in KINDS if one(ran, step) is not None]
                 right = kind in seen if kind is not None else not seen
                 wrong += not right
                 said = ", ".join(one.__name__ for one in seen) or "nothing"

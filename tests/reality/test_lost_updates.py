@@ -1,4 +1,4 @@
-"""Updates that are lost while real processes run a script refute it; what only looks like it does not.
+"""Updates that are lost while real processes run a script refute it, and passes that are dropped; what only looks like it does not.
 
 ``nightly/copies.py`` runs all scripts of this kind.
 """
@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 from copies_scripts import script
+from dropped_scripts import COUNTED, DROPPED
 from lost_scripts import LEFT, LOST
 
 from placeproof.cli.main import run
+from placeproof.measure.record.dropped import dropped
 from placeproof.measure.record.launch import Launch, beyond_step, forked
 from placeproof.measure.record.lost import lost
-from placeproof.measure.record.witness import Witness
+from placeproof.measure.record.recording import Recording
 
 #: Of each kind some.
 SAMPLE = {
@@ -28,6 +30,8 @@ SAMPLE = {
         "one after the other",
         "dropout of the same samples",
     ),
+    "dropped": ("the first pass is kept", "zero with each pass, one step, averaged by DDP"),
+    "counted": ("passes of a large loss are left out", "warming up", "gradients are kept, and looked at", "a layer for each pass"),
 }
 
 
@@ -38,16 +42,16 @@ def _processes() -> None:
         pytest.skip("this system cannot fork processes")
 
 
-def found(body: str, folder: Path) -> Witness | None:
-    """What is said of a script."""
+def ran(body: str, folder: Path) -> dict[int, Recording]:
+    """What ranks have kept of a script."""
     path = folder / "train.py"
     path.write_text(script(body), encoding="utf-8")
-    return lost(forked(Launch(script=path, world=2, timeout=60), beyond_step), 1)
+    return forked(Launch(script=path, world=2, timeout=60), beyond_step)
 
 
 @pytest.mark.parametrize("name", SAMPLE["lost"])
 def test_an_update_that_no_rank_has_is_a_witness(name: str, tmp_path: Path) -> None:
-    witness = found(LOST[name], tmp_path)
+    witness = lost(ran(LOST[name], tmp_path), 1)
     assert witness is not None
     made = witness.numbers["made"]
     assert isinstance(made, dict)
@@ -60,7 +64,7 @@ def test_an_update_that_no_rank_has_is_a_witness(name: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", SAMPLE["left"])
 def test_what_is_taken_back_or_read_is_none(name: str, tmp_path: Path) -> None:
-    assert found(LEFT[name], tmp_path) is None
+    assert lost(ran(LEFT[name], tmp_path), 1) is None
 
 
 def test_a_rank_that_trains_for_nothing_is_refuted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,3 +77,19 @@ def test_a_rank_that_trains_for_nothing_is_refuted(tmp_path: Path, capsys: pytes
     witness = said["counterexample"]
     assert witness["sent_by"] == 1
     assert len({witness["before"], witness["made"]["0"], witness["after"]}) == 3
+
+
+@pytest.mark.parametrize("name", SAMPLE["dropped"])
+def test_a_pass_that_no_update_reads_is_a_witness(name: str, tmp_path: Path) -> None:
+    witness = dropped(ran(DROPPED[name], tmp_path), 1)
+    assert witness is not None
+    assert witness.numbers["dropped"] == ([2, 3, 4] if "first" in name else [1, 2, 3])
+    gradients = witness.numbers["gradients"]
+    assert isinstance(gradients, list)
+    assert len({*gradients}) == 4
+    assert "backward()" in witness.source[witness.line - 1]
+
+
+@pytest.mark.parametrize("name", SAMPLE["counted"])
+def test_a_pass_that_counts_or_that_a_script_looks_at_is_none(name: str, tmp_path: Path) -> None:
+    assert dropped(ran(COUNTED[name], tmp_path), 1) is None

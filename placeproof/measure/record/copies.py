@@ -21,7 +21,8 @@ from torch.utils._pytree import tree_leaves
 from placeproof.measure.record.digests import digest
 from placeproof.measure.record.exchange import Exchanged, read_exchange
 from placeproof.measure.record.follow import Follower, OverError, flat
-from placeproof.measure.record.frames import WRAPPERS, within
+from placeproof.measure.record.frames import WRAPPERS, is_ours, lines_of, within
+from placeproof.measure.record.moves import MOVES
 from placeproof.measure.record.nodes import ZERO
 from placeproof.measure.record.recording import Copy, Kept, Recording
 from placeproof.measure.record.shadow import local, storage, written
@@ -32,7 +33,11 @@ from placeproof.measure.recorder import NAMESPACES
 _ELEMENTS = 1024
 _STEPS = 3
 #: What functions make of a tensor that tells nothing of its elements, or is a tensor again.
-_SHOWN = (Tensor, torch.Size, torch.dtype, torch.device, torch.layout, int, str, type(None))
+_SHOWN = (Tensor, torch.Size, torch.dtype, torch.device, torch.layout, torch.ScriptObject, int, str, type(None))
+#: What reads nothing of what it is given.
+_WRITING = frozenset(("empty_like", "fill", "zero", "zeros_like"))
+#: What a script may decide by.
+_LOOKING = frozenset(("_local_scalar_dense", "equal", "is_nonzero", "nonzero"))
 
 
 class Copies(Follower):
@@ -58,6 +63,7 @@ class Copies(Follower):
         backward = torch.autograd.backward
 
         def counted(*args: Any, **kwargs: Any) -> None:
+            self.kept.stacks += [] if self.depth else [lines_of(self.script)]
             self.depth += 1
             try:
                 backward(*args, **kwargs)
@@ -91,12 +97,14 @@ class Copies(Follower):
     def leaf(self, tensor: Tensor) -> None:
         """Forward reads a tensor of which a gradient will be made."""
         super().leaf(tensor)
-        if not self.frozen:
-            self.kept.early |= self.between
-            self.between.clear()
-        if not self.frozen and _is_plain(tensor):
-            known, states = self.places.setdefault(storage(tensor), (tensor, self.read[id(tensor)]))
-            self.shared |= frozenset() if known is tensor else states | self.read[id(tensor)]
+        if self.frozen:
+            return
+        self.kept.early |= self.between
+        self.between.clear()
+        with _disable_current_modes():
+            if _is_plain(tensor):
+                known, states = self.places.setdefault(storage(tensor), (tensor, self.read[id(tensor)]))
+                self.shared |= frozenset() if known is tensor else states | self.read[id(tensor)]
 
     def before_update(self, parameters: Sequence[Tensor], scale: Fraction | None = None) -> None:
         """An optimizer begins its step."""
@@ -112,6 +120,7 @@ class Copies(Follower):
         """The step is over, and the script goes on."""
         if not self.frozen:
             self.kept.step = self.passes
+            self.kept.heard.update(*map(self.nodes.turns, self.shadows.left()))
             moved = [states for place, (tensor, states) in self.places.items() if storage(tensor) != place]
             self.kept.read, self.kept.written = (one.union(self.shared, *moved) for one in (self.kept.read, self.kept.written))
         super().end()
@@ -126,6 +135,7 @@ class Copies(Follower):
                 self._keep_made()
             elif not self.optimizing:
                 self._uses(func, args, kwargs)
+                self._hears(func, args, kwargs)
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
         """Follow one operation, after it was done."""
@@ -152,6 +162,19 @@ class Copies(Follower):
             elif place in into and not new and not brings:
                 self.kept.written |= self.places[place][1]
 
+    def _hears(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Something is computed: whether of gradients, and more than their sums."""
+        name = func._schema.name.rpartition("::")[2]
+        self.kept.looked |= name in _LOOKING
+        if name in MOVES or func.is_view:
+            return
+        tensors, plain = flat((*args, *kwargs.values())), name.removeprefix("_foreach_").rstrip("_")
+        terms = [self.shadows.terms(t) for t in tensors]
+        followed = plain in ("add", "sub") and (self.phase != "backward" or all(terms))
+        followed |= plain in ("mul", "div") and not any(isinstance(a, (Tensor, list, tuple)) for a in args[1:])
+        if not followed and plain not in _WRITING:
+            self.kept.heard.update(*(self.nodes.turns(n) for own in terms for n in own))
+
     def _used(self, tensors: Sequence[Tensor]) -> Iterator[tuple[int, bool]]:
         """Where parameters are that are among some tensors, and whether an update has made what is there."""
         for place in {storage(t) for t in tensors} & self.places.keys():
@@ -160,7 +183,10 @@ class Copies(Follower):
     def function(self, given: Sequence[Any], out: Any) -> None:
         """A function was called: what it makes of a parameter that is no tensor, as where one is written to a file, no mode sees."""
         super().function(given, out)
-        if not self.frozen and self.phase != "setup" and not all(isinstance(v, _SHOWN) for v in tree_leaves(out)):
+        if self.frozen or self.phase == "setup" or is_ours(2):
+            return
+        if not all(isinstance(v, _SHOWN) for v in tree_leaves(out)):
+            self.kept.looked |= bool(flat(given))
             with _disable_current_modes():
                 for place, new in self._used(flat(given)):
                     self.kept.read |= self.places[place][1] if new else frozenset()
@@ -178,6 +204,7 @@ class Copies(Follower):
         if not self.frozen:
             self.kept.early |= self.kept.late | self.between
             self.kept.passes, self.passes = [], 0
+            self.kept.stacks, self.kept.heard, self.kept.looked = self.kept.stacks[-1:] if self.depth else [], set(), False
             self.kept.made, self.kept.read, self.kept.written = {}, set(), set()
 
     def _exchange(self, done: Exchanged) -> None:

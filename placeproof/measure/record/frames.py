@@ -32,6 +32,20 @@ def line_of(script: str) -> int:
     return 0
 
 
+def lines_of(script: str) -> tuple[int, ...]:
+    """The lines of a script that are being run, from the innermost function out."""
+    frame, lines = sys._getframe(1), list[int]()
+    while frame is not None:
+        lines += [frame.f_lineno] if frame.f_code.co_filename == script else []
+        frame = frame.f_back  # type: ignore[assignment]
+    return tuple(lines)
+
+
+def is_ours(depth: int) -> bool:
+    """Whether the caller so many frames up is of this package, which looks at tensors, too."""
+    return sys._getframe(depth + 1).f_code.co_filename.startswith(_HERE)
+
+
 def begun_by(folder: str) -> bool:
     """Whether what is being done was begun by a module in this folder, such as a wrapper of PyTorch's."""
     frame = sys._getframe(1)

@@ -70,6 +70,11 @@ class Nodes:
         """The parameters that any of some terms speaks of."""
         return frozenset[int]().union(*map(self.states, numbers))
 
+    def turns(self, number: int) -> frozenset[int]:
+        """The backward passes whose gradients a term is made of."""
+        node = self.table[number]
+        return frozenset((node.turn,)) if node.kind == "pass" else frozenset[int]().union(*map(self.turns, node.of))
+
     def gradient_of(self, number: int) -> frozenset[int]:
         """The parameters whose gradients a term is made of, but for the norms that clip it."""
         node = self.table[number]

@@ -18,6 +18,7 @@ from placeproof.core.mesh import SPLITS
 from placeproof.measure.record.axes import Grid, grid, with_stages
 from placeproof.measure.record.chain import BY_HAND, refuse_lines
 from placeproof.measure.record.constant import Again, ByChanceError, Saying, numbers_alike, terms_alike, with_constant, with_multiple
+from placeproof.measure.record.dropped import dropped
 from placeproof.measure.record.factor import Answer, Asked, Reading, deciding, shown, written
 from placeproof.measure.record.launch import TIMEOUT, EndedError, Launch, beyond_step, derivative_of, faked, forked, functions_of, others_of
 from placeproof.measure.record.losses import as_one
@@ -97,7 +98,7 @@ def _refuting(launch: Launch) -> Witness | None:
         recordings = forked(launch, beyond_step)
     except InputError:  # a script that cannot be followed, or fails, shows nothing
         return None
-    return next((found for kind in (parted, lost) if (found := kind(recordings, launch.step)) is not None), None)
+    return next((found for kind in (parted, lost, dropped) if (found := kind(recordings, launch.step)) is not None), None)
 
 
 def _traced(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[Traced, Recording]:

@@ -181,7 +181,9 @@ class Kept:
     where it came to it. ``step``: how many passes the step has; ``lines`` of the script that update. ``early``: parameters that the script
     sends before a forward of the step, also in earlier steps; ``late``: after an update. ``made``: what the step's update has made of
     parameters; ``read``: those of which anything but an exchange reads that, and ``written``: those that anything but an update or an
-    exchange writes. ``gives``: other ranks get something of this one after the set-up."""
+    exchange writes. ``gives``: other ranks get something of this one after the set-up. ``stacks``: the lines of the script that each pass
+    was begun by. ``heard``: passes of whose gradients something is computed but sums and products with numbers, or is left; ``looked``: a
+    number was read of any tensor."""
 
     passes: list[dict[int, Copy]] = field(default_factory=list)
     end: dict[int, Copy] = field(default_factory=dict)
@@ -193,6 +195,9 @@ class Kept:
     read: set[int] = field(default_factory=set)
     written: set[int] = field(default_factory=set)
     gives: bool = False
+    stacks: list[tuple[int, ...]] = field(default_factory=list)
+    heard: set[int] = field(default_factory=set)
+    looked: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

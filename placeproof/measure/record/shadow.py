@@ -129,6 +129,11 @@ class Shadows:
         for place, flat in self._of.items():
             self._of[place] = mapped(again, flat)
 
+    def left(self) -> frozenset[int]:
+        """The terms of all tensors that are still there."""
+        there = (flat for place, flat in self._of.items() if not self._places[place].expired())
+        return frozenset(int(n) for flat in there for n in flat.distinct() if n > ZERO)
+
     def _longer(self, place: int, length: int) -> Runs:
         """The terms of a storage of at least so many bytes: it may have grown, and what has shrunk may grow again."""
         flat = self._of[place]

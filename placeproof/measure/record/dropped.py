@@ -1,0 +1,111 @@
+"""Backward passes whose gradients are dropped: a witness, from real processes, that an update is of some samples of a step alone.
+
+Ranks differentiate one loss in n passes, over other samples each, from the same lines of the script, and multiply each by 1/n: so the step
+is of the mean over all. Who leaves out a pass on purpose looks at a number, or at its gradients; who warms up does not count these passes
+in n. Here no number is read in the step, and of some passes' gradients nothing is computed but sums that are overwritten. Numbers show it,
+too: each parameter moves along the gradient of the other passes, and not along that of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placeproof.measure.record.recording import Copy, Recording
+from placeproof.measure.record.sides import Sides, begin_alike, kept, passes_of, sides_of, sums_of
+from placeproof.measure.record.witness import Witness
+
+#: So many passes at least: half of a square is a loss that is common with two.
+_PASSES = 3
+#: How far a change may be from a multiple of a gradient, relative to the largest change; and how far it has to be from another one.
+_ALONG, _ASIDE = 1e-3, 1e-1
+
+
+def dropped(recordings: Mapping[int, Recording], step: int) -> Witness | None:
+    """The backward passes of a step of which no update reads anything; None where there are none, or nothing certain can be said."""
+    every = [r for _, r in sorted(recordings.items())]
+    counts = {len(r.turns) for r in every} | {passes_of(r.rank, recordings, step) for r in every}
+    read = frozenset[int]().union(*(r.nodes.turns(n) for r in every for terms in r.updates.values() for n in terms))
+    count = min(counts)
+    left = [n for n in range(count) if n not in read]
+    if len(counts) > 1 or count < _PASSES or not left or not read or not begin_alike(recordings):
+        return None
+    if not all(_of_one_mean(r, count) and not kept(r).looked and not kept(r).heard & {*left} for r in every):
+        return None
+    sides = {i: found for i in range(len(every[0].states)) if (found := sides_of(every, [count] * len(every), i)) is not None}
+    if not sides or not all(_along(every, i, found, sorted(read), count) for i, found in sides.items()):
+        return None
+    return _witness(every, step, sides, left, count)
+
+
+def _of_one_mean(recording: Recording, count: int) -> bool:
+    """Whether the passes of a rank are of one loss, with other samples each, of which they make a mean."""
+    own = kept(recording)
+    alike = len({*own.stacks[:count]}) == len({*recording.graphs[:count]}) == len({t.rows for t in recording.turns}) == 1
+    means = all(t.factor == Fraction(1, count) and not (t.summed or t.text or t.beside) for t in recording.turns)
+    given = [{*one} for one in recording.samples]
+    return alike and means and all(given) and not any(a & b for a, b in combinations(given, 2))
+
+
+def _along(every: Sequence[Recording], index: int, sides: Sides, read: Sequence[int], count: int) -> bool:
+    """Whether a parameter moves along the gradient of the passes that are read, and not along that of all."""
+    change = sides.after[0].values - sides.before[0].values
+    some, all_ = (_gradient(every, index, turns) for turns in (read, range(count)))
+    if some is None or all_ is None or not change.any():
+        return False
+    rounding = sides.before[0].rounding * float(np.abs(sides.before[0].values).max())
+    size = float(np.abs(change).max())
+    alike = all(copy.digest == sides.after[0].digest for copy in sides.after)
+    return alike and rounding < size * _ALONG / 16 and _off(change, some) < _ALONG * size and _off(change, all_) > _ASIDE * size
+
+
+def _gradient(every: Sequence[Recording], index: int, turns: Sequence[int]) -> NDArray[np.float64] | None:
+    """Of some passes of all ranks, added up."""
+    made = [sums_of([kept(r).passes[n] for n in turns]).get(index) for r in every]
+    found = [one for one in made if one is not None]
+    return sum(found[1:], found[0]) if len(found) == len(made) else None
+
+
+def _off(change: NDArray[np.float64], gradient: NDArray[np.float64]) -> float:
+    """How far a change is from the multiple of a gradient that is next to it."""
+    square = float(gradient @ gradient)
+    return float(np.abs(change - gradient * (float(change @ gradient) / square if square else 0.0)).max())
+
+
+def _witness(every: Sequence[Recording], step: int, sides: Mapping[int, Sides], left: Sequence[int], count: int) -> Witness:
+    first = every[0]
+    index = min(sides)
+    copy: Copy = sides[index].before[0]
+    own = [kept(first).passes[n][index] for n in range(count)]
+    gradients = [one.gradient for one in own if one.gradient is not None]
+    place = int(np.abs(gradients[left[0]]).argmax())
+    name, element = first.states[index].name, [int(n) for n in np.unravel_index(int(copy.places[place]), copy.shape)]
+    values = [float(g[place]) for g in gradients]
+    what, lost = f"`{name}`[{', '.join(map(str, element))}]", ", ".join(str(n + 1) for n in left)
+    return Witness(
+        script=first.script,
+        source=first.source,
+        world=first.world,
+        step=step,
+        condition="gradient integrity",
+        line=first.turns[left[0]].line,
+        claim=f"the update reads the gradients of all {count} backward passes",
+        seen=(
+            f"{what}: its gradients on rank 0 are {', '.join(f'{v:.6g}' for v in values)}, pass by pass, each of a loss divided by {count}",
+            f"nothing reads those of pass {lost}: all parameters move along the gradients of the others, and not along those of all",
+        ),
+        numbers={
+            "parameter": name,
+            "element": element,
+            "gradients": values,
+            "dropped": [n + 1 for n in left],
+            "read": "end" if sides[index].ends else "forward",
+        },
+        reasons=(),
+        summary=f"a step of {count} micro-batches trains with all of them",
+        remark="Make gradients zero once for all of them, and add up what is made of each.",
+    )
