@@ -66,6 +66,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "schedule-proofs": model_pages.schedule_proofs,
     "cluster-figures": model_pages.cluster_figures,
     "settings": settings_pages.listed,
+    "action-inputs": settings_pages.of_action,
     "launcher-counts": launcher_pages.counts,
     "launcher-agreement": launcher_pages.agreement,
     "launcher-list": launcher_pages.listed,

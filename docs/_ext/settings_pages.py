@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import yaml
 from pipe_tables import code, plain, table
 
 from placeproof.importers import SYSTEMS, Role
 from placeproof.importers.settings import settings
+
+
+def of_action() -> str:
+    """The inputs of the action for GitHub."""
+    inputs = yaml.safe_load((Path(__file__).parents[2] / "action.yml").read_text(encoding="utf-8"))["inputs"]
+    return table(["input", "is", "default"], [(code(name), one["description"], code(one["default"])) for name, one in inputs.items()])
 
 
 def listed() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from pathlib import Path
 
 import sympy
@@ -11,6 +12,8 @@ from sphinx.application import Sphinx
 
 from placeproof.report.renderers import expression_latex
 from placeproof.report.theorems import Described, described
+from placeproof.theory.statements import ByInduction, Holds
+from placeproof.theory.suite.checks.arithmetic import asked
 from placeproof.theory.suite.load import load
 from placeproof.theory.theorem import Theorem
 
@@ -18,6 +21,8 @@ _FOLDER = Path(__file__).parent.parent / "reference" / "theorems"
 #: Hundreds of pages in the navigation would stand on each of them; the index links to them.
 _ORPHAN = "---\norphan: true\n---\n"
 _OTHERS = "others.md"
+#: Characters of SMT-LIB that stand on a page.
+_LONGEST = 20_000
 _WORDS = {"proved": "proved", "refuted": "refuted, as expected", "open": "open"}
 _EVIDENCE = {
     "certificate": "a certificate that needs no solver",
@@ -95,7 +100,20 @@ def _body(found: Described) -> list[str]:
     parts += [table(["", ""], rows)]
     if found.controls:
         parts += ["Controls:\n", "\n".join(f"- {plain(text)}" for text in found.controls) + "\n"]
-    return parts + (["The program:\n", block(found.program, "python")] if found.program else [])
+    parts += ["The program:\n", block(found.program, "python")] if found.program else []
+    return [*parts, *_queries(found.theorem)]
+
+
+def _queries(theorem: Theorem) -> list[str]:
+    """What a solver is asked, folded away; of long ones how long they are."""
+    statement = theorem.statement()
+    if not isinstance(statement, Holds | ByInduction):
+        return []
+    each = [*asked(theorem, statement)]
+    text = "\n\n".join(f"; {query.name}: {query.expected} is expected\n{query.script.rstrip()}" for query in each)
+    if len(text) > _LONGEST:
+        return [f"In SMT-LIB it is {len(each)} queries of {len(text):,} characters together, too long to stand here.\n"]
+    return [f"```{{raw}} html\n<details><summary>in SMT-LIB, as a solver is asked</summary><pre>{escape(text)}</pre></details>\n```\n"]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -9,7 +9,8 @@ from itertools import islice, product
 from typing import Any
 
 from placeproof.prove import Budget, Claim, Induction, Proved, Refuted, Relation, Unknown, Verdict, certify, decide, induct, refute
-from placeproof.prove.arithmetic import rounds
+from placeproof.prove.arithmetic import queries, rounds
+from placeproof.prove.claims import Query
 from placeproof.prove.exact import Point, Table, UndefinedError, drawn
 from placeproof.prove.solvers.scripts import available
 from placeproof.theory.language import Goal, StatementError
@@ -49,9 +50,22 @@ def _decided(claim: Claim | Induction, limit: Budget, solver: str, seed: int = 0
     return induct(claim, limit, solver, seed) if isinstance(claim, Induction) else decide(claim, limit, solver, seed)
 
 
+def asked(theorem: Theorem, statement: Holds | ByInduction) -> Iterator[Query]:
+    """What a solver is asked first of each part of a statement."""
+    for claim in _decidable(theorem, statement):
+        first = _of_integers(theorem, claim) if _rounds(claim) else claim
+        for part in (first.base(), first.step()) if isinstance(first, Induction) else (first,):
+            yield from queries(part)
+
+
+def _rounds(claim: Claim | Induction) -> bool:
+    """Whether a claim is more often decided for integers."""
+    return rounds(claim.claim if isinstance(claim, Induction) else claim)
+
+
 def _or_of_integers(theorem: Theorem, claim: Any, decided: Callable[[Any], Verdict]) -> Verdict:
     narrower = _of_integers(theorem, claim)
-    if rounds(claim.claim if isinstance(claim, Induction) else claim):  # which is more often decided for integers
+    if _rounds(claim):
         verdict = decided(narrower)
         if isinstance(verdict, Proved) or _lies_within(theorem, verdict):
             return verdict
