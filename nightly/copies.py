@@ -1,5 +1,4 @@
-"""All steps of ``copies_scripts.py``, ``lost_scripts.py`` and ``dropped_scripts.py`` in ``tests/helpers``, run as processes: what is wrong
-has to be seen, and nothing else.
+"""All steps of the scripts in ``tests/helpers`` that are refuted by what real processes come to, and of those that only look like them.
 
 The exit code is 1 where a step is taken for something else than it is.
 """
@@ -17,15 +16,19 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
 from copies_scripts import KEPT, PARTED, script  # noqa: E402
 from dropped_scripts import COUNTED, DROPPED  # noqa: E402
 from lost_scripts import LEFT, LOST  # noqa: E402
+from untrained_scripts import TRAINED, UNTRAINED  # noqa: E402
 
 from placeproof.measure.record.dropped import dropped  # noqa: E402
 from placeproof.measure.record.launch import Launch, beyond_step, forked  # noqa: E402
 from placeproof.measure.record.lost import lost  # noqa: E402
 from placeproof.measure.record.parted import parted  # noqa: E402
+from placeproof.measure.record.untrained import untrained  # noqa: E402
 
-KINDS = (parted, lost, dropped)
-WRONG = {name: (body, kind) for kind, bodies in zip(KINDS, (PARTED, LOST, DROPPED), strict=True) for name, body in bodies.items()}
-RIGHT = {name: (body, None) for name, body in (KEPT | LEFT | COUNTED).items()}
+KINDS = (parted, lost, dropped, untrained)
+WRONG = {
+    name: (body, kind) for kind, bodies in zip(KINDS, (PARTED, LOST, DROPPED, UNTRAINED), strict=True) for name, body in bodies.items()
+}
+RIGHT = {name: (body, None) for name, body in (KEPT | LEFT | COUNTED | TRAINED).items()}
 
 
 def main() -> int:

@@ -1,4 +1,5 @@
-"""Updates that are lost while real processes run a script refute it, and passes that are dropped; what only looks like it does not.
+"""Updates that are lost while real processes run a script refute it, passes that are dropped, and optimizers that train nothing;
+what only looks like it does not.
 
 ``nightly/copies.py`` runs all scripts of this kind.
 """
@@ -13,12 +14,14 @@ import pytest
 from copies_scripts import script
 from dropped_scripts import COUNTED, DROPPED
 from lost_scripts import LEFT, LOST
+from untrained_scripts import TRAINED, UNTRAINED
 
 from placeproof.cli.main import run
 from placeproof.measure.record.dropped import dropped
 from placeproof.measure.record.launch import Launch, beyond_step, forked
 from placeproof.measure.record.lost import lost
 from placeproof.measure.record.recording import Recording
+from placeproof.measure.record.untrained import untrained
 
 #: Of each kind some.
 SAMPLE = {
@@ -93,3 +96,16 @@ def test_a_pass_that_no_update_reads_is_a_witness(name: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("name", SAMPLE["counted"])
 def test_a_pass_that_counts_or_that_a_script_looks_at_is_none(name: str, tmp_path: Path) -> None:
     assert dropped(ran(COUNTED[name], tmp_path), 1) is None
+
+
+@pytest.mark.parametrize("name", ["a copy under DDP", "FSDP after the optimizer, one step"])
+def test_an_optimizer_that_has_nothing_of_the_model_is_a_witness(name: str, tmp_path: Path) -> None:
+    witness = untrained(ran(UNTRAINED[name], tmp_path), 1)
+    assert witness is not None
+    assert witness.numbers["unchanged"] == ["0.bias", "0.weight", "2.bias", "2.weight"]
+    assert "step()" in witness.source[witness.line - 1]
+
+
+@pytest.mark.parametrize("name", ["twins, of which the other one waits", "gradients of a copy", "updates by hand"])
+def test_an_optimizer_that_waits_or_gets_its_gradients_later_is_none(name: str, tmp_path: Path) -> None:
+    assert untrained(ran(TRAINED[name], tmp_path), 1) is None

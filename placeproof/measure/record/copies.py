@@ -5,6 +5,7 @@ Kept are values as gradients are made of them: so what a script sends between an
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
@@ -14,7 +15,7 @@ from unittest import mock
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
@@ -79,10 +80,12 @@ class Copies(Follower):
         self.kept.passes.append(self.now)
         self.now, self.passes = {}, self.passes + 1
         if self.frozen and self.passes > _STEPS * max(self.kept.step, 1):
+            self.kept.aside.after = self._digests()
             raise OverError
 
     def returned(self) -> None:
         """The script has come to its end: what parameters are then."""
+        self.kept.aside.after = self._digests()
         with _disable_current_modes():
             for tensor in self.leaves.values():
                 if len(states := self.read[id(tensor)]) == 1 and _is_plain(tensor):
@@ -106,8 +109,32 @@ class Copies(Follower):
                 known, states = self.places.setdefault(storage(tensor), (tensor, self.read[id(tensor)]))
                 self.shared |= frozenset() if known is tensor else states | self.read[id(tensor)]
 
+    def begin(self, model: nn.Module) -> None:
+        """The model is run for the first time."""
+        super().begin(model)
+        self.kept.aside.before = self._digests()
+
+    def _trained(self) -> dict[str, Tensor]:
+        return {name: p for name, p in self.model.named_parameters() if p.requires_grad} if self.model is not None else {}
+
+    def _digests(self) -> dict[str, str]:
+        with _disable_current_modes():
+            return {name: digest(local(p)) for name, p in self._trained().items()}
+
+    def _steps(self, parameters: Sequence[Tensor]) -> None:
+        """An optimizer begins its step: what it has, and what the model has."""
+        aside, trained = self.kept.aside, self._trained()
+        made = {name: local(p.grad) for name, p in trained.items() if p.grad is not None}
+        shapes = Counter(tuple(p.shape) for p in trained.values()) - Counter(tuple(p.shape) for p in parameters)
+        aside.own |= bool(shapes) or bool({*map(id, trained.values())} & {*map(id, self.optimizers.parameters())})
+        aside.read |= any(p.grad is not None for p in parameters)
+        aside.lines += [self.line()] if made else []
+        aside.gradient = max(aside.gradient, *((float(g.abs().max()), name) for name, g in made.items() if g.numel()), (0.0, ""))
+
     def before_update(self, parameters: Sequence[Tensor], scale: Fraction | None = None) -> None:
         """An optimizer begins its step."""
+        with _disable_current_modes():
+            self._steps(parameters)
         if not self.frozen:
             super().before_update(parameters, scale)
 

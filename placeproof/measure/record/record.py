@@ -28,6 +28,7 @@ from placeproof.measure.record.pipeline import by_stages, joined
 from placeproof.measure.record.plan import StepPlan, unlike_buffers, unlike_ends
 from placeproof.measure.record.recording import UNCHANGED, UNSEEN, Recording, Seen
 from placeproof.measure.record.stages import read_stages
+from placeproof.measure.record.untrained import untrained
 from placeproof.measure.record.witness import Witness
 from placeproof.measure.record.write import write
 from placeproof.programs import read
@@ -98,7 +99,7 @@ def _refuting(launch: Launch) -> Witness | None:
         recordings = forked(launch, beyond_step)
     except InputError:  # a script that cannot be followed, or fails, shows nothing
         return None
-    return next((found for kind in (parted, lost, dropped) if (found := kind(recordings, launch.step)) is not None), None)
+    return next((found for kind in (parted, lost, dropped, untrained) if (found := kind(recordings, launch.step)) is not None), None)
 
 
 def _traced(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[Traced, Recording]:

@@ -176,6 +176,20 @@ class Copy:
 
 
 @dataclass(slots=True, kw_only=True)
+class Aside:
+    """What optimizers did that step after a backward pass. ``lines`` of the script at which they do; ``read``: one of them read a gradient;
+    ``own``: any one has a parameter of the model, or one that steps has not as many of each shape as the model. ``before``, ``after``:
+    digests of the model's parameters when it is first run, and at last; ``gradient``: the largest that one of them has, with its name."""
+
+    lines: list[int] = field(default_factory=list)
+    read: bool = False
+    own: bool = False
+    before: dict[str, str] = field(default_factory=dict)
+    after: dict[str, str] = field(default_factory=dict)
+    gradient: tuple[float, str] = (0.0, "")
+
+
+@dataclass(slots=True, kw_only=True)
 class Kept:
     """What a rank has of whole parameters, by number, as its backward ``passes`` make gradients of them, and at the ``end`` of the script
     where it came to it. ``step``: how many passes the step has; ``lines`` of the script that update. ``early``: parameters that the script
@@ -183,7 +197,7 @@ class Kept:
     parameters; ``read``: those of which anything but an exchange reads that, and ``written``: those that anything but an update or an
     exchange writes. ``gives``: other ranks get something of this one after the set-up. ``stacks``: the lines of the script that each pass
     was begun by. ``heard``: passes of whose gradients something is computed but sums and products with numbers, or is left; ``looked``: a
-    number was read of any tensor."""
+    number was read of any tensor. ``aside``: what optimizers did."""
 
     passes: list[dict[int, Copy]] = field(default_factory=list)
     end: dict[int, Copy] = field(default_factory=dict)
@@ -198,6 +212,7 @@ class Kept:
     stacks: list[tuple[int, ...]] = field(default_factory=list)
     heard: set[int] = field(default_factory=set)
     looked: bool = False
+    aside: Aside = field(default_factory=Aside)
 
 
 @dataclass(slots=True, kw_only=True)

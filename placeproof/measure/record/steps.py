@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from weakref import WeakSet
 
 from torch import Tensor
@@ -29,6 +29,12 @@ class Optimizers:
     def again(self) -> None:
         """Another step begins."""
         self._update.clear()
+
+    def parameters(self) -> Iterator[Tensor]:
+        """All that they have."""
+        for optimizer in self._made:
+            for group in optimizer.param_groups:
+                yield from group["params"]
 
     def idle(self, updated: Iterable[int], states: Callable[[Tensor], frozenset[int]]) -> frozenset[int]:
         """The parameters of optimizers that have not updated any of theirs, where nothing else did. ``states``: of a tensor."""
