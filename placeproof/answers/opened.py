@@ -10,14 +10,15 @@ from placeproof.answers.models import ModelRun, derived, sized
 from placeproof.core.diagnostics import InputError
 from placeproof.core.mesh import degree_symbol
 from placeproof.core.strategy import Strategy
-from placeproof.core.symbols import info
+from placeproof.core.symbols import info, symbol
 from placeproof.cost.derive import Derivation, derive
 from placeproof.cost.model.checks import require_fit
+from placeproof.cost.model.comparison import ModelComparison
 from placeproof.cost.values import Numbers
 from placeproof.models import Model
 from placeproof.report import derivation
-from placeproof.report.document import Live
-from placeproof.report.live import live
+from placeproof.report.document import Live, pointer
+from placeproof.report.live import live, numbered
 from placeproof.report.models import derivation as of_models
 from placeproof.semantics.scheduled import require_order
 
@@ -53,7 +54,7 @@ def of_strategy(d: Derivation, numbers: Numbers) -> Live | None:
 
     data = derivation.document(free, known).data()
     movable = {name: row.meaning for name, row in free.symbols.items() if not name.startswith("b_") and name != "n_u"}
-    return live(data, known.values, movable, accepts)
+    return live(numbered(data), known.values, movable, accepts)
 
 
 def of_model(model: Model, strategy: Strategy, run: ModelRun, numbers: Numbers) -> Live | None:
@@ -82,7 +83,34 @@ def of_model(model: Model, strategy: Strategy, run: ModelRun, numbers: Numbers) 
         return {**resized.sizes, "s": 0} == {**sizes, "s": 0}
 
     movable = {name: info(name).meaning for name in (*degrees, *(n for n in _degrees(free) if n not in degrees), *_OF_MODEL)}
-    return live(of_models.document(d, rest).data(), values, movable, accepts)
+    return live(numbered(of_models.document(d, rest).data()), values, movable, accepts)
+
+
+def compared(model: Model, c: ModelComparison) -> Live | None:
+    """What can be moved of what a model costs under several strategies: what all of them have alike. A strategy of several stages stays as
+    it is, of which another one may become the fullest."""
+    from sympy import Rational
+
+    members = {i: m for i, m in enumerate(c.members) if m.values and len(m.d.costs) == 1}
+    every = {i: {**{name: Fraction(n) for name, n in m.d.values.items()}, **m.values} for i, m in members.items()}
+    values = {name: n for name in _OF_MODEL for n in {own.get(name) for own in every.values()} if n is not None}
+    values = {name: n for name, n in values.items() if all(own.get(name) == n for own in every.values())}
+    known = {}
+    for i, member in members.items():
+        fixed = {symbol(name): Rational(n.numerator, n.denominator) for name, n in every[i].items() if name not in values}
+        for key, formula in member.figures.items():
+            known[pointer("strategies", i, "figures", key, "value")] = formula.xreplace(fixed), member.value(key)
+
+    def accepts(moved: Mapping[str, Fraction]) -> bool:
+        try:
+            sizes = model.resized({name: int(n) for name, n in moved.items() if name in model.symbols() and name != "b"}).sizes
+            for i, member in members.items():
+                require_fit(member.d, {**every[i], **moved})
+        except InputError:
+            return False
+        return {**sizes, "s": 0} == {**model.sizes, "s": 0}
+
+    return live(known, values, {name: info(name).meaning for name in values}, accepts)
 
 
 def _degrees(strategy: Strategy) -> list[str]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from placeproof.cost.model.comparison import ModelComparison
     from placeproof.cost.values import Numbers
     from placeproof.profiles.profile import Implementation
-    from placeproof.report.document import Document
+    from placeproof.report.document import Document, Live
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,9 +122,17 @@ def derive_all(subjects: Sequence[Subject]) -> list[Derivation]:
 
 
 def _models(o: Options, subjects: Sequence[Subject], problems: Problems) -> Document:
+    from placeproof.answers import subject as read
     from placeproof.report.models.compare import document
 
-    return document(*of_model(o, subjects, problems))
+    found, numbers = of_model(o, subjects, problems)
+
+    def moving() -> Live | None:
+        from placeproof.answers.opened import compared
+
+        return compared(read.model(str(o.about.model)), found)
+
+    return replace(document(found, numbers), live=moving)
 
 
 def of_model(o: Compared, subjects: Sequence[Subject], problems: Problems) -> tuple[ModelComparison, Numbers]:

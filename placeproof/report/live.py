@@ -31,13 +31,17 @@ def candidates(symbol: str, now: Fraction) -> tuple[Fraction, ...]:
 
 
 def live(
-    data: Any, values: Mapping[str, Fraction], movable: Mapping[str, str], accepts: Callable[[Mapping[str, Fraction]], bool]
+    known: Mapping[str, tuple[sympy.Expr, Fraction | None]],
+    values: Mapping[str, Fraction],
+    movable: Mapping[str, str],
+    accepts: Callable[[Mapping[str, Fraction]], bool],
 ) -> Live | None:
-    """The formulas of data, and sliders of those of their symbols that can be moved, each with its meaning; None without any.
+    """Formulas, and sliders of those of their symbols that can be moved, each with its meaning; None without any.
 
+    ``known``: by the place of its number each formula, and that number; one that is another number with these values is left out.
     ``accepts``: whether symbols can be set to these values. A slider has the values that are accepted while nothing else is moved.
     """
-    formulas = {at: expr for at, (expr, told) in _numbered(data).items() if told is not None and evaluate(expr, values) == told}
+    formulas = {at: expr for at, (expr, told) in known.items() if told is not None and evaluate(expr, values) == told}
     used = {str(s) for expr in formulas.values() for s in expr.free_symbols}
     sliders = []
     for symbol in (name for name in movable if name in used and name in values):
@@ -61,14 +65,14 @@ def _refused(
                         yield (first.symbol, x), (second.symbol, y)
 
 
-def _numbered(data: Any, path: str = "") -> dict[str, tuple[sympy.Expr, Fraction | None]]:
+def numbered(data: Any, path: str = "") -> dict[str, tuple[sympy.Expr, Fraction | None]]:
     """Every formula with its number, by the place of the number."""
     if isinstance(data, Figure):
         return {f"{path}/value": (data.formula, data.value)}
     if isinstance(data, Mapping):
-        return {at: pair for key, value in data.items() for at, pair in _numbered(value, path + pointer(key)).items()} | _beside(data, path)
+        return {at: pair for key, value in data.items() for at, pair in numbered(value, path + pointer(key)).items()} | _beside(data, path)
     if isinstance(data, list | tuple):
-        return {at: pair for i, value in enumerate(data) for at, pair in _numbered(value, path + pointer(i)).items()}
+        return {at: pair for i, value in enumerate(data) for at, pair in numbered(value, path + pointer(i)).items()}
     return {}
 
 

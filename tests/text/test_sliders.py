@@ -98,6 +98,25 @@ def test_a_model_is_what_is_derived_there() -> None:
 
 
 @needs_node
+def test_strategies_side_by_side_are_what_is_compared_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """What strategies have alike is moved; one of several stages, of which another may become the fullest, stays as it is."""
+    strategies = ["zero3(16)", "fsdp(4) * tp(4) * sp", "zero1(2) * tp(4) * pp(2)"]
+    command = ["compare", *strategies, "--model", "llama3-8b", "--cluster", "dgx-h100"]
+    text = page(*command, "--set", "b=2")
+    told = sliders(text)
+    assert set(told["sliders"]) == {"b", "s", "capacity"}
+    points = drawn(told, 4)[:5]
+    for point, figures in zip(points, computed(text, points), strict=True):
+        capsys.readouterr()
+        run([*command, "--set", f"b={int(point['b'])}", "--set", f"s={int(point['s'])}", "--json"])
+        data = json.loads(capsys.readouterr().out)
+        assert {place.split("/")[2] for place in figures} == {"0", "1"}
+        assert len(figures) == 2 * 3
+        for place, (value, _) in figures.items():
+            assert value == pytest.approx(at(data, place), rel=1e-12)
+
+
+@needs_node
 def test_a_strategy_is_what_is_derived_there() -> None:
     text = page("derive", "zero3(8) * tp(4)", "--set", "P=7e9", "--set", "A=1e9", "--set", "U=2e8", "--set", "A_seq=1e8")
     told = sliders(text)
