@@ -16,19 +16,19 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
 from copies_scripts import KEPT, PARTED, script  # noqa: E402
 from dropped_scripts import COUNTED, DROPPED  # noqa: E402
 from lost_scripts import LEFT, LOST  # noqa: E402
+from misplaced_scripts import MISPLACED, PLACED  # noqa: E402
 from untrained_scripts import TRAINED, UNTRAINED  # noqa: E402
 
 from placeproof.measure.record.dropped import dropped  # noqa: E402
 from placeproof.measure.record.launch import Launch, beyond_step, forked  # noqa: E402
 from placeproof.measure.record.lost import lost  # noqa: E402
+from placeproof.measure.record.misplaced import misplaced  # noqa: E402
 from placeproof.measure.record.parted import parted  # noqa: E402
 from placeproof.measure.record.untrained import untrained  # noqa: E402
 
-KINDS = (parted, lost, dropped, untrained)
-WRONG = {
-    name: (body, kind) for kind, bodies in zip(KINDS, (PARTED, LOST, DROPPED, UNTRAINED), strict=True) for name, body in bodies.items()
-}
-RIGHT = {name: (body, None) for name, body in (KEPT | LEFT | COUNTED | TRAINED).items()}
+KINDS = {parted: PARTED, lost: LOST, dropped: DROPPED, untrained: UNTRAINED, misplaced: MISPLACED}
+WRONG = {name: (body, kind) for kind, bodies in KINDS.items() for name, body in bodies.items()}
+RIGHT = {name: (body, None) for name, body in (KEPT | LEFT | COUNTED | TRAINED | PLACED).items()}
 
 
 def main() -> int:

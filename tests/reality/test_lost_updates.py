@@ -1,5 +1,5 @@
-"""Updates that are lost while real processes run a script refute it, passes that are dropped, and optimizers that train nothing;
-what only looks like it does not.
+"""Updates that are lost while real processes run a script refute it, passes that are dropped, optimizers that train nothing, and
+parts in the wrong places; what only looks like it does not.
 
 ``nightly/copies.py`` runs all scripts of this kind.
 """
@@ -14,12 +14,14 @@ import pytest
 from copies_scripts import script
 from dropped_scripts import COUNTED, DROPPED
 from lost_scripts import LEFT, LOST
+from misplaced_scripts import MISPLACED, PLACED
 from untrained_scripts import TRAINED, UNTRAINED
 
 from placeproof.cli.main import run
 from placeproof.measure.record.dropped import dropped
 from placeproof.measure.record.launch import Launch, beyond_step, forked
 from placeproof.measure.record.lost import lost
+from placeproof.measure.record.misplaced import misplaced
 from placeproof.measure.record.recording import Recording
 from placeproof.measure.record.untrained import untrained
 
@@ -109,3 +111,19 @@ def test_an_optimizer_that_has_nothing_of_the_model_is_a_witness(name: str, tmp_
 @pytest.mark.parametrize("name", ["twins, of which the other one waits", "gradients of a copy", "updates by hand"])
 def test_an_optimizer_that_waits_or_gets_its_gradients_later_is_none(name: str, tmp_path: Path) -> None:
     assert untrained(ran(TRAINED[name], tmp_path), 1) is None
+
+
+@pytest.mark.parametrize("name", ["reversed, one step", "the part of the neighbour is updated"])
+def test_an_element_that_gets_the_value_of_another_one_is_a_witness(name: str, tmp_path: Path) -> None:
+    witness = misplaced(ran(MISPLACED[name], tmp_path), 1)
+    assert witness is not None
+    before, taken, after = (witness.numbers[key] for key in ("before", "before_taken", "after"))
+    assert isinstance(before, float)
+    assert isinstance(taken, float)
+    assert after == pytest.approx(taken, abs=0.05)
+    assert after != pytest.approx(before, abs=0.1)
+
+
+@pytest.mark.parametrize("name", ["cut and put together in reverse", "halves of the model that are swapped"])
+def test_an_element_that_stays_or_moves_with_its_layer_is_none(name: str, tmp_path: Path) -> None:
+    assert misplaced(ran(PLACED[name], tmp_path), 1) is None

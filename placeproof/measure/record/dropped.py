@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placeproof.measure.record.recording import Copy, Recording
-from placeproof.measure.record.sides import Sides, begin_alike, kept, passes_of, sides_of, sums_of
+from placeproof.measure.record.sides import Sides, along, begin_alike, kept, off, passes_of, sides_of, sums_of
 from placeproof.measure.record.witness import Witness
 
 #: So many passes at least: half of a square is a loss that is common with two.
 _PASSES = 3
-#: How far a change may be from a multiple of a gradient, relative to the largest change; and how far it has to be from another one.
-_ALONG, _ASIDE = 1e-3, 1e-1
+#: How far a change has to be from any multiple of a gradient along which it is not, relative to the largest change.
+_ASIDE = 1e-1
 
 
 def dropped(recordings: Mapping[int, Recording], step: int) -> Witness | None:
@@ -55,12 +55,10 @@ def _along(every: Sequence[Recording], index: int, sides: Sides, read: Sequence[
     """Whether a parameter moves along the gradient of the passes that are read, and not along that of all."""
     change = sides.after[0].values - sides.before[0].values
     some, all_ = (_gradient(every, index, turns) for turns in (read, range(count)))
-    if some is None or all_ is None or not change.any():
+    if some is None or all_ is None or len({copy.digest for copy in sides.after}) > 1:
         return False
     rounding = sides.before[0].rounding * float(np.abs(sides.before[0].values).max())
-    size = float(np.abs(change).max())
-    alike = all(copy.digest == sides.after[0].digest for copy in sides.after)
-    return alike and rounding < size * _ALONG / 16 and _off(change, some) < _ALONG * size and _off(change, all_) > _ASIDE * size
+    return along(change, some, rounding) and off(change, all_) > _ASIDE
 
 
 def _gradient(every: Sequence[Recording], index: int, turns: Sequence[int]) -> NDArray[np.float64] | None:
@@ -68,12 +66,6 @@ def _gradient(every: Sequence[Recording], index: int, turns: Sequence[int]) -> N
     made = [sums_of([kept(r).passes[n] for n in turns]).get(index) for r in every]
     found = [one for one in made if one is not None]
     return sum(found[1:], found[0]) if len(found) == len(made) else None
-
-
-def _off(change: NDArray[np.float64], gradient: NDArray[np.float64]) -> float:
-    """How far a change is from the multiple of a gradient that is next to it."""
-    square = float(gradient @ gradient)
-    return float(np.abs(change - gradient * (float(change @ gradient) / square if square else 0.0)).max())
 
 
 def _witness(every: Sequence[Recording], step: int, sides: Mapping[int, Sides], left: Sequence[int], count: int) -> Witness:

@@ -23,6 +23,7 @@ from placeproof.measure.record.factor import Answer, Asked, Reading, deciding, s
 from placeproof.measure.record.launch import TIMEOUT, EndedError, Launch, beyond_step, derivative_of, faked, forked, functions_of, others_of
 from placeproof.measure.record.losses import as_one
 from placeproof.measure.record.lost import lost
+from placeproof.measure.record.misplaced import misplaced
 from placeproof.measure.record.parted import parted
 from placeproof.measure.record.pipeline import by_stages, joined
 from placeproof.measure.record.plan import StepPlan, unlike_buffers, unlike_ends
@@ -99,7 +100,9 @@ def _refuting(launch: Launch) -> Witness | None:
         recordings = forked(launch, beyond_step)
     except InputError:  # a script that cannot be followed, or fails, shows nothing
         return None
-    return next((found for kind in (parted, lost, dropped, untrained) if (found := kind(recordings, launch.step)) is not None), None)
+    return next(
+        (found for kind in (parted, lost, dropped, untrained, misplaced) if (found := kind(recordings, launch.step)) is not None), None
+    )
 
 
 def _traced(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[Traced, Recording]:

@@ -13,6 +13,8 @@ from placeproof.measure.record.recording import Copy, Kept, Recording, Seen
 
 #: A difference has to be so many times the rounding of the values themselves.
 _ROUNDINGS = 16
+#: How far a change may be from a multiple of a gradient, relative to the largest change.
+_ALONG = 1e-3
 Copies = tuple[Copy, ...]
 
 
@@ -110,3 +112,15 @@ def apart(a: Copy, b: Copy, change: NDArray[np.float64] | float = 0.0) -> NDArra
     limit = np.maximum(_ROUNDINGS * a.rounding * np.maximum(np.abs(a.values), np.abs(b.values)), sqrt(a.rounding) * change)
     differ: NDArray[np.bool_] = finite & (np.abs(a.values - b.values) > limit)
     return differ
+
+
+def off(change: NDArray[np.float64], gradient: NDArray[np.float64]) -> float:
+    """How far a change is from the multiple of a gradient that is next to it, relative to its largest element; 1 without a change."""
+    square, size = float(gradient @ gradient), float(np.abs(change).max())
+    multiple = float(change @ gradient) / square if square else 0.0
+    return float(np.abs(change - gradient * multiple).max()) / size if size else 1.0
+
+
+def along(change: NDArray[np.float64], gradient: NDArray[np.float64], rounding: float) -> bool:
+    """Whether a change is a multiple of a gradient, and larger than ``rounding`` of the values that change."""
+    return _ROUNDINGS * rounding < _ALONG * float(np.abs(change).max()) and off(change, gradient) < _ALONG
