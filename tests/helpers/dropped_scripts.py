@@ -19,6 +19,16 @@ DROPPED = {
     "zero with each pass, one step, averaged by DDP": _passes(
         "for p in params:\n    p.grad = None\n" + _PASS.replace("model(", "ddp("), update="opt.step()", before="ddp = DDP(model)", count=1
     ),
+    "zero with each pass, with AdamW": _passes(
+        "opt.zero_grad()\n" + _PASS,
+        update="average(params)\nnn.utils.clip_grad_norm_(params, 0.01)\nopt.step()",
+        opt="torch.optim.AdamW(params, lr=0.01)",
+    ),
+    "zero with each pass, and owners": _passes(
+        "model.zero_grad()\n" + _PASS,
+        update=_STEP + "\nfor i, p in enumerate(params):\n    dist.broadcast(p.data, i % world)",
+        opt="torch.optim.Adam(mine, lr=0.01)",
+    ),
     "zeros are written, with momentum": _passes(
         "opt.zero_grad(set_to_none=False)\n" + _PASS, opt="torch.optim.SGD(params, lr=0.1, momentum=0.9)"
     ),
@@ -54,6 +64,7 @@ COUNTED = {
         zero="sums = [torch.zeros_like(p).numpy() for p in params]",
         update="for s, p in zip(sums, params):\n    p.grad = torch.from_numpy(s)\n" + _STEP,
     ),
+    "sums by Adam": _passes(_PASS, opt="torch.optim.Adam(params, lr=0.01)"),
     "means of lists": _passes(
         "model.zero_grad()\n" + _PASS + "\nfor s, p in zip(lists, params):\n    s.append(p.grad)",
         zero="lists = [[] for p in params]",

@@ -119,7 +119,8 @@ class Copies(Follower):
 
     def _digests(self) -> dict[str, str]:
         with _disable_current_modes():
-            return {name: digest(local(p)) for name, p in self._trained().items()}
+            there = {name: local(p) for name, p in self._trained().items()}
+            return {name: digest(p) if not p.is_meta and p.untyped_storage().nbytes() else "" for name, p in there.items()}
 
     def _steps(self, parameters: Sequence[Tensor]) -> None:
         """An optimizer begins its step: what it has, and what the model has."""
@@ -131,10 +132,18 @@ class Copies(Follower):
         aside.lines += [self.line()] if made else []
         aside.gradient = max(aside.gradient, *((float(g.abs().max()), name) for name, g in made.items() if g.numel()), (0.0, ""))
 
+    def _feeds(self, parameters: Sequence[Tensor]) -> None:
+        """An optimizer begins its step: the gradients that it is given."""
+        for p in parameters:
+            states = self.nodes.of_all(self.shadows.terms(local(p)))
+            if p.grad is not None and len(states) == 1 and _is_plain(p) and _is_plain(p.grad):
+                self.kept.fed[min(states)] = _copy(p, p.grad)
+
     def before_update(self, parameters: Sequence[Tensor], scale: Fraction | None = None) -> None:
         """An optimizer begins its step."""
         with _disable_current_modes():
             self._steps(parameters)
+            self._feeds([] if self.frozen else parameters)
         if not self.frozen:
             super().before_update(parameters, scale)
 
@@ -232,7 +241,7 @@ class Copies(Follower):
             self.kept.early |= self.kept.late | self.between
             self.kept.passes, self.passes = [], 0
             self.kept.stacks, self.kept.heard, self.kept.looked = self.kept.stacks[-1:] if self.depth else [], set(), False
-            self.kept.made, self.kept.read, self.kept.written = {}, set(), set()
+            self.kept.made, self.kept.fed, self.kept.read, self.kept.written = {}, {}, set(), set()
 
     def _exchange(self, done: Exchanged) -> None:
         terms = {n for t in done.reads for n in self.shadows.terms(t) if n > ZERO and self.nodes.is_parameter(n)}

@@ -3,7 +3,7 @@
 Ranks differentiate one loss in n passes, over other samples each, from the same lines of the script, and multiply each by 1/n: so the step
 is of the mean over all. Who leaves out a pass on purpose looks at a number, or at its gradients; who warms up does not count these passes
 in n. Here no number is read in the step, and of some passes' gradients nothing is computed but sums that are overwritten. Numbers show it,
-too: each parameter moves along the gradient of the other passes, and not along that of all.
+too: optimizers are given, or each parameter moves along, the gradient of the other passes, and not that of all.
 """
 
 from __future__ import annotations
@@ -52,13 +52,14 @@ def _of_one_mean(recording: Recording, count: int) -> bool:
 
 
 def _along(every: Sequence[Recording], index: int, sides: Sides, read: Sequence[int], count: int) -> bool:
-    """Whether a parameter moves along the gradient of the passes that are read, and not along that of all."""
-    change = sides.after[0].values - sides.before[0].values
+    """Whether an optimizer is given the gradient of the passes that are read, and not that of all; or, by hand, a parameter moves so."""
+    before, after = sides.before[0], sides.after[0]
+    fed = next((copy.gradient for r in every if (copy := kept(r).fed.get(index)) is not None), None)
+    change, values = (after.values - before.values, before.values) if fed is None else (fed, fed)
     some, all_ = (_gradient(every, index, turns) for turns in (read, range(count)))
-    if some is None or all_ is None or len({copy.digest for copy in sides.after}) > 1:
+    if some is None or all_ is None or len({copy.digest for copy in sides.after}) > 1 or after.digest == before.digest:
         return False
-    rounding = sides.before[0].rounding * float(np.abs(sides.before[0].values).max())
-    return along(change, some, rounding) and off(change, all_) > _ASIDE
+    return along(change, some, before.rounding * float(np.abs(values).max())) and off(change, all_) > _ASIDE
 
 
 def _gradient(every: Sequence[Recording], index: int, turns: Sequence[int]) -> NDArray[np.float64] | None:
@@ -88,7 +89,7 @@ def _witness(every: Sequence[Recording], step: int, sides: Mapping[int, Sides], 
         claim=f"the update reads the gradients of all {count} backward passes",
         seen=(
             f"{what}: its gradients on rank 0 are {', '.join(f'{v:.6g}' for v in values)}, pass by pass, each of a loss divided by {count}",
-            f"nothing reads those of pass {lost}: all parameters move along the gradients of the others, and not along those of all",
+            f"nothing reads those of pass {lost}: all parameters are updated with the gradients of the others, and not with those of all",
         ),
         numbers={
             "parameter": name,

@@ -179,7 +179,8 @@ class Copy:
 class Aside:
     """What optimizers did that step after a backward pass. ``lines`` of the script at which they do; ``read``: one of them read a gradient;
     ``own``: any one has a parameter of the model, or one that steps has not as many of each shape as the model. ``before``, ``after``:
-    digests of the model's parameters when it is first run, and at last; ``gradient``: the largest that one of them has, with its name."""
+    digests of the model's parameters when it is first run, and at last, "" for what is not there; ``gradient``: the largest that one of
+    them has, with its name."""
 
     lines: list[int] = field(default_factory=list)
     read: bool = False
@@ -197,7 +198,7 @@ class Kept:
     parameters; ``read``: those of which anything but an exchange reads that, and ``written``: those that anything but an update or an
     exchange writes. ``gives``: other ranks get something of this one after the set-up. ``stacks``: the lines of the script that each pass
     was begun by. ``heard``: passes of whose gradients something is computed but sums and products with numbers, or is left; ``looked``: a
-    number was read of any tensor. ``aside``: what optimizers did."""
+    number was read of any tensor. ``fed``: parameters with the gradients that optimizers are given. ``aside``: what these did."""
 
     passes: list[dict[int, Copy]] = field(default_factory=list)
     end: dict[int, Copy] = field(default_factory=dict)
@@ -212,6 +213,7 @@ class Kept:
     stacks: list[tuple[int, ...]] = field(default_factory=list)
     heard: set[int] = field(default_factory=set)
     looked: bool = False
+    fed: dict[int, Copy] = field(default_factory=dict)
     aside: Aside = field(default_factory=Aside)
 
 

@@ -45,5 +45,5 @@ def untrained(recordings: Mapping[int, Recording], step: int) -> Witness | None:
 
 def _nothing(recording: Recording) -> bool:
     own = kept(recording).aside
-    same = bool(own.before) and own.before == own.after
+    same = bool(own.before) and all(own.before.values()) and own.before == own.after
     return same and bool(own.lines) and own.gradient[0] > 0 and not (own.read or own.own or recording.updates)
