@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from placeproof.answers import subject as subjects
@@ -19,6 +20,7 @@ from placeproof.report.imported import named, rows
 
 if TYPE_CHECKING:
     from placeproof.answers.subject import Subject
+    from placeproof.models import Model
 
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
@@ -34,9 +36,9 @@ class WrittenConfiguration(Answer, Written):
         return f"<configuration of {SYSTEMS[self.system].title}, read as {self.read.expression}>"
 
 
-def configuration(strategy: Strategy, system: str, settings: Settings) -> WrittenConfiguration:
+def configuration(strategy: Strategy, system: str, settings: Settings, model: Model | None = None) -> WrittenConfiguration:
     """The strategy as a configuration of a system. ``settings``: degrees, numbers and byte widths; of a configuration that says the
-    strategy, what is left out is told.
+    strategy, what is left out is told. ``model``: its sizes are written as far as the system has settings for them.
 
     Raises InputError where no configuration of the system reads back as the strategy.
     """
@@ -46,7 +48,8 @@ def configuration(strategy: Strategy, system: str, settings: Settings) -> Writte
     numbers = read_numbers(settings.texts(), settings.precision, degrees=known)
     precision = settings.precision or (imported.precision if imported is not None else None)
     needed = {text.partition("=")[0].strip() for text in settings.given} | ({"precision"} if settings.precision else set())
-    values = {name: numbers.values[name] for name in numbers.given}
+    sizes = {} if model is None else {name: Fraction(n) for name, n in model.sizes.items()}
+    values = {**sizes, **{name: numbers.values[name] for name in numbers.given}}
     if strategy.schedule.microbatches is None and values.get("m", 1) != 1:
         refuse("PP205", "`m` is set, and the strategy has one micro-batch", help=f"`{strategy.name} * accumulate` has several")
     written = write(strategy, system, Asked(numbers=values, precision=precision, half=half, needed=needed))
@@ -55,11 +58,11 @@ def configuration(strategy: Strategy, system: str, settings: Settings) -> Writte
     return answer(WrittenConfiguration, replace(written, notes=(*written.notes, *told, *left)))
 
 
-def of_subject(subject: Subject, system: str, settings: Settings) -> WrittenConfiguration:
-    """What a command is asked about, as a configuration. Raises InputError, also for a program."""
+def of_subject(subject: Subject, system: str, settings: Settings, model: Model | None = None) -> WrittenConfiguration:
+    """What a command is asked about, as a configuration: :func:`configuration`. Raises InputError, also for a program."""
     if isinstance(subject, subjects.StepProgram | subjects.LinkedProgram):
         refuse("PP104", f"`{subject.path}` is a program, which no configuration says", help="give the strategy that it is of")
-    return configuration(subjects.strategy(subject), system, settings)
+    return configuration(subjects.strategy(subject), system, settings, model)
 
 
 def _left_out(imported: Imported, written: Written) -> Iterator[str]:

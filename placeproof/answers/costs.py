@@ -86,17 +86,20 @@ class Formulas(Answer, Derivation):
 
         return judgement(self.program if self.strategy is None else self.strategy, without=without)
 
-    def configuration(self, system: str, *, precision: str | None = None, **numbers: Setting) -> WrittenConfiguration:
+    def configuration(
+        self, system: str, *, model: str | Model | None = None, precision: str | None = None, **numbers: Setting
+    ) -> WrittenConfiguration:
         """The strategy as a configuration file, ``text`` with ``notes``, as ``placeproof derive --as`` prints them.
 
-        ``system``: accelerate, deepspeed, megatron or torchtitan. ``precision``, ``numbers``: byte widths and symbols that the file says,
-        as ``b=1``. Degrees that were set hold. Raises InputError where no configuration of the system reads back as the strategy.
+        ``system``: accelerate, deepspeed, megatron or torchtitan. ``model``: its sizes are written as far as the system has settings for
+        them. ``precision``, ``numbers``: byte widths and symbols that the file says, as ``b=1``. Degrees that were set hold. Raises
+        InputError where no configuration of the system reads back as the strategy.
         """
         from placeproof.answers.configuration import configuration
 
         held = {name: self.numbers.values[name] for name in self.numbers.given if name in self.degree_values}
         settings = Settings(given=texts({**held, **numbers}), precision=precision, imported=self.imported)
-        return configuration(self._strategy(), system, settings)
+        return configuration(self._strategy(), system, settings, subjects.model(model) if isinstance(model, str) else model)
 
     def _strategy(self) -> Strategy:
         return self.strategy or subjects.refuse_program(self.name)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 #: What a program alone depends on, what formulas alone do not, and what goes with a configuration.
 _OF_PROGRAM = {"--from", "--world", "--env", "--profile", "--with", "--model", "--recompute", "--stages", "--vocab-padding"}
 _FORMULAS = {"--latex", "--python"}
-_CONFIGURED = {"--set", "--precision", "--from", "--world", "--env"}
+_CONFIGURED = {"--set", "--precision", "--from", "--world", "--env", "--model"}
 _NUMBERS = {"--set", "--precision", "--cluster", "--efficiency", "--order", "--overlap"}
 
 
@@ -147,16 +147,18 @@ def command(options: Options) -> None:
 
 def _configuration(o: Options, system: str) -> None:
     """Print a configuration alone, and what is to be known of it beside it."""
+    from placeproof.answers import subject as read
     from placeproof.answers.configuration import of_subject
 
-    problems = Problems()
+    problems, name = Problems(), o.about.model
     problems.attempt(o.given.settings().check)
     subject = problems.attempt(lambda: o.given.read([o.strategy])[0])
     _check(o, False, problems)
+    model = problems.attempt(lambda: None if name is None else read.model(name))
     problems.raise_if_any()
     if o.given.on(subject()) is not None:
         refuse("PP505", "`--world` goes with a configuration", help="a strategy says its degrees: `zero3(64)`")
-    written = of_subject(subject(), system, o.given.settings([subject()]))
+    written = of_subject(subject(), system, o.given.settings([subject()]), model())
     say(written.text)
     for text in written.notes:
         note(text)

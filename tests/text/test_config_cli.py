@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 
 import placeproof
 from placeproof.cli.main import run
+from placeproof.importers import read_config
+from placeproof.models import load as load_model
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
 CONFIG = """{
@@ -409,7 +412,7 @@ def test_a_configuration_is_printed_alone_and_reads_back(system: str, tmp_path: 
     [
         (["--json"], "--json and --as exclude one another"),
         (["--program"], "--program and --as exclude one another"),
-        (["--model", "llama3-8b"], "`--model` does not go with `--as`"),
+        (["--cluster", "dgx-h100"], "`--cluster` does not go with `--as`"),
         (["--profile", "torch-2.13", "--groups"], "`--profile` and `--groups` do not go with `--as`"),
         (["--shapes", "x.toml"], "`--shapes` does not go with `--as`"),
         (["--world", "8"], "`--world` goes with a configuration"),
@@ -462,6 +465,21 @@ def test_a_translation_names_what_it_leaves_out(config: str, capsys: pytest.Capt
         assert captured.err.count(f"optimizer.type = {optimizer}") == 1
     assert run(["derive", config, "--world", "64", "--as", "accelerate"]) == 0
     assert "note: left out: `b = 4`, which no setting of Accelerate says" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "mixtral-8x7b", "gpt3-1.3b"])
+@pytest.mark.parametrize(("system", "strategy"), [("megatron", "zero1(4)"), ("deepspeed", "zero2(4)")])
+def test_sizes_of_a_model_are_written_and_read_back(model: str, system: str, strategy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the system has settings for; the rest is told."""
+    sizes = load_model(model).sizes
+    assert run(["derive", strategy, "--as", system, "--model", model, "--set", "b=3"]) == 0
+    captured = capsys.readouterr()
+    numbers = read_config(captured.out, system=system, world=4).numbers
+    left = {name: int(n) for name, n in re.findall(r"`(\w+) = (\d+)`", captured.err.partition("left out: ")[2].partition("\n")[0])}
+    assert {name: int(n) for name, n in numbers.items() if name in sizes} | left == sizes
+    assert numbers["b"] == 3
+    assert ("L" in left) == (system == "deepspeed")
+    assert placeproof.derive(strategy).configuration(system, model=model, b=3).text.strip() == captured.out.strip()
 
 
 def test_what_a_translation_leaves_out_it_does_not_keep(capsys: pytest.CaptureFixture[str]) -> None:

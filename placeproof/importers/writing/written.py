@@ -200,8 +200,8 @@ def _notes(wanted: Strategy, system: str, asked: Asked, made: _Attempt, read: Im
         yield f"it is for {known['world']} devices: `--world {known['world']}` reads it"
     if made.filled:
         yield f"{title} has {', '.join(made.filled)}, which the strategy leaves open: it reads back as `{read.expression}`"
-    for name in (n for n in asked.numbers if read.numbers.get(n) != asked.numbers[n]):
-        yield f"left out: `{name} = {asked.numbers[name]}`, which no setting of {title} says"
+    if left := [f"`{name} = {value}`" for name, value in asked.numbers.items() if read.numbers.get(name) != value]:
+        yield f"left out: {', '.join(left)}, which no setting of {title} says"
     if asked.precision != read.precision:
         have = f"the byte widths of {read.precision}" if read.precision else "byte widths that have no name"
         yield f"it trains with {have}, " + (f"and not with {asked.precision}" if asked.precision else "as no `--precision` is given")
