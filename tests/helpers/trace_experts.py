@@ -107,6 +107,13 @@ def train():
 Changed = tuple[str, list[tuple[str, str]]]
 _AGAIN = "backward does not give the derivative"
 _OTHER = "ranks that are given the same samples do not compute the same"
+#: Experts are called by their numbers among all ranks.
+_NUMBERED = [
+    ("nn.ModuleList(expert(i) for i in own)", "nn.ModuleDict({str(i): expert(i) for i in own})"),
+    ("self.experts[0](tokens)", "next(iter(self.experts.values()))(tokens)"),
+    ("self.experts[i](x[n])", "self.experts[str(i)](x[n])"),
+    ('.replace(f"experts.{place}", "experts.0")', ""),
+]
 #: By name: those that train what one process trains.
 RIGHT: dict[str, Changed] = {
     "as it is": ("proved", []),
@@ -124,6 +131,15 @@ RIGHT: dict[str, Changed] = {
                     "            dist.broadcast(p.data, 0)\n"
                 ),
             )
+        ],
+    ),
+    "numbered": ("proved", _NUMBERED),
+    "numbered, of those that all ranks make": (
+        "proved",
+        [
+            *_NUMBERED,
+            ("str(i): expert(i) for i in own}", "str(i): made[i] for i in own}"),
+            ("        self.experts =", "        made = [expert(i) for i in range(2)]\n        self.experts ="),
         ],
     ),
     "hooks that divide": (
@@ -184,7 +200,39 @@ MISTAKES: dict[str, Changed] = {
             )
         ],
     ),
-    "experts reduced like all others": ("that of an expert is whole already", [('if "experts" not in name:', "if name:")]),
+    "experts reduced like all others": ("refuted", [('if "experts" not in name:', "if name:")]),
+    "numbered experts' gradients not divided": (
+        "refuted",
+        [*_NUMBERED, ("        p.grad /= world\n", '        p.grad /= world if "experts" not in name else 1\n')],
+    ),
+    "each rank's own gradient": (
+        "they put gradients in other places",
+        [
+            (
+                "            dist.all_reduce(p.grad)\n",
+                (
+                    "            places = torch.zeros(world, *p.shape)\n"
+                    "            places[rank] = p.grad\n"
+                    "            dist.all_reduce(places)\n"
+                    "            p.grad = places[rank].clone()\n"
+                ),
+            )
+        ],
+    ),
+    "another expert's gradient on one rank": (
+        "rank 1 does something else with the gradient of `1.experts.0.0.weight`",
+        [
+            (
+                "    optimizer.step()\n",
+                (
+                    "    one, _, other = net[1].experts[0]\n"
+                    "    if rank == 1:\n"
+                    "        one.weight.grad, other.weight.grad = (g.grad.t().clone() for g in (other.weight, one.weight))\n"
+                    "    optimizer.step()\n"
+                ),
+            )
+        ],
+    ),
     "a copy that is not reduced": (
         "`2.bias` begins alike",
         [('if "experts" not in name:', 'if "experts" not in name and name != "2.bias":')],
@@ -235,6 +283,9 @@ MISTAKES: dict[str, Changed] = {
 #: The quick ones of each kind; all are recorded at night.
 SHORT = (
     "as it is",
+    "numbered, of those that all ranks make",
+    "each rank's own gradient",
+    "another expert's gradient on one rank",
     "experts' gradients not divided",
     "experts reduced like all others",
     "a copy that is not reduced",

@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from placeproof.measure.record.axes import Grid, ranks_of
 from placeproof.measure.record.chain import Axes, refuse_lines
 from placeproof.measure.record.nodes import COLLECTIVES, Nodes
-from placeproof.measure.record.recording import Recording
+from placeproof.measure.record.recording import Recording, Seen, State
+
+
+def number_alike(recordings: Mapping[int, Recording]) -> None:
+    """Number and call what each rank has of its own as rank 0 does, where activations are sent by all-to-all.
+
+    Ranks may have made others of the experts that they dropped, and call an expert by its number among all: those that the model has come
+    first, in its order, and have the names of rank 0, if no rank has two of these, and names in one place differ in numbers alone.
+    """
+    first = recordings[0]
+    if not _sent(first):
+        return
+    for recording in recordings.values():
+        unnamed = [recording.states[i].name == f"parameter {i}" for i in range(len(recording.states))]
+        recording.renumber(sorted(range(len(unnamed)), key=unnamed.__getitem__))
+        for i in range(unnamed.count(False), len(unnamed)):
+            recording.states[i].name = f"parameter {i}"
+    for other in recordings.values():
+        pairs = [(a, b) for a, b in zip(first.states, other.states, strict=False) if a.name != b.name]
+        common = {s.name for s in first.states} & {s.name for s in other.states}
+        if all(_without_numbers(a) == _without_numbers(b) and not {a.name, b.name} & common for a, b in pairs):
+            for a, b in pairs:
+                b.name = a.name
+
+
+def _sent(recording: Recording) -> list[Seen]:
+    """Where activations are sent by all-to-all."""
+    return [e for e in recording.events if e.kind == "all_to_all" and not e.states]
+
+
+def _without_numbers(state: State) -> tuple[str, int]:
+    return re.sub(r"\d+", "", state.name), state.numel
 
 
 def read_experts(recordings: Mapping[int, Recording], grid: Grid) -> dict[int, Axes]:
@@ -17,7 +49,7 @@ def read_experts(recordings: Mapping[int, Recording], grid: Grid) -> dict[int, A
     what a parameter is.
     """
     first = recordings[0]
-    sent = [e for e in first.events if e.kind == "all_to_all" and not e.states]
+    sent = _sent(first)
     if not sent:
         return {}
     spans = {grid.axes(e.group) for e in sent}
@@ -26,9 +58,7 @@ def read_experts(recordings: Mapping[int, Recording], grid: Grid) -> dict[int, A
     if len(spans) > 1 or len(min(spans)) > 1 or axis not in grid.sizes:
         texts = [("what is sent by all-to-all over several axes cannot be said", sent[0].line)]
     elif len({tuple((s.name, s.numel) for s in r.states) for r in recordings.values()}) > 1:
-        texts = [
-            ("ranks exchange by all-to-all and call their parameters differently: give experts the same names on all ranks", sent[0].line)
-        ]
+        texts = [("ranks exchange by all-to-all, and their models do not have the same parameters, or call them otherwise", sent[0].line)]
     refuse_lines(first.script, first.source, texts)
     kinds = {index: _kind(recordings, grid, axis, index) for index in first.updates}
     unclear = [(kind.format(first.states[i].name, axis), sent[0].line) for i, kind in kinds.items() if kind not in ("shared", "expert")]
@@ -49,8 +79,6 @@ def _kind(recordings: Mapping[int, Recording], grid: Grid, axis: str, index: int
     if len({digest for _, digest in values}) == 1 or any(axis in axes for axes in groups):
         unclear = "`{}` begins alike on ranks of `{}`, and its gradient is not reduced over it: an expert, or a copy that is not reduced?"
         return "shared" if reduced else unclear
-    if reduced:
-        return "`{}` begins otherwise on ranks of `{}`, and its gradient is reduced over it: that of an expert is whole already"
     if len(values) > grid.sizes[axis] or len({digest for _, digest in values}) < grid.sizes[axis] or groups:
         return "`{}` is an expert on ranks of `{}` whose copies do not begin alike on all axes, or are sent, or of which two begin alike"
     return "expert"

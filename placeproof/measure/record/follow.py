@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -532,6 +533,7 @@ class Follower:
                 turn=len(self.recording.turns),
                 updated=any(self.nodes.holds(n, "updated") for n in terms),
                 gradient=any(map(self.nodes.is_gradient, terms)),
+                places=self._places(done) if states else (),
             )
         )
         if done.kind == "recv" or (done.kind == "all_to_all" and not terms):
@@ -545,6 +547,13 @@ class Follower:
             self.awaited |= {_place(t) for t in done.writes}
         turn = sum((e.kind, e.group) == (done.kind, done.ranks) for e in self.recording.events)
         carry(done, self.shadows, (key(done.ranks),), setup=setup, line=line, turn=turn)
+
+    def _places(self, done: Exchanged) -> tuple[tuple[frozenset[int], int], ...]:
+        """How many elements in a row, of what is reduced, are made of which parameters."""
+        reduced = done.reads if done.kind in ("all_reduce", "reduce", "reduce_scatter") else ()
+        rows = [row for t in reduced for row in self.shadows.read(t).lengths()]
+        known = {n: frozenset() if n <= ZERO or self.nodes.holds(n, "unknown") else self.nodes.states(n) for n, _ in rows}
+        return tuple((states, sum(count for _, count in same)) for states, same in groupby(rows, key=lambda row: known[row[0]]))
 
     def _real_alone(self) -> None:
         """Raise OverError under the fake backend: what comes from other ranks, real processes alone know."""

@@ -60,6 +60,11 @@ class Nodes:
     def __getitem__(self, number: int) -> Node:
         return self.table[number]
 
+    def renumber(self, places: Mapping[int, int]) -> None:
+        """Give parameters other numbers: by the present ones."""
+        self.table[:] = [replace(n, index=places.get(n.index, n.index)) for n in self.table]
+        self.numbers = {node: number for number, node in enumerate(self.table) if number > ZERO}
+
     def states(self, number: int) -> frozenset[int]:
         """The parameters that a term speaks of."""
         node = self.table[number]
@@ -117,6 +122,8 @@ class Nodes:
 
     def scaled(self, number: int, factor: Fraction, line: int) -> int:
         """A term times a rational number."""
+        if factor == 0:
+            return ZERO
         if number in (NOTHING, ZERO) or factor == 1 or self.table[number].kind == "unknown":
             return number
         return self.add(Node(kind="scale", of=(number,), factor=factor, line=line))

@@ -19,6 +19,7 @@ from placeproof.measure.record.axes import Grid, grid, with_stages
 from placeproof.measure.record.chain import BY_HAND, refuse_lines
 from placeproof.measure.record.constant import Again, ByChanceError, Saying, numbers_alike, terms_alike, with_constant, with_multiple
 from placeproof.measure.record.dropped import dropped
+from placeproof.measure.record.experts import number_alike
 from placeproof.measure.record.factor import Answer, Asked, Reading, deciding, shown, written
 from placeproof.measure.record.launch import TIMEOUT, EndedError, Launch, beyond_step, derivative_of, faked, forked, functions_of, others_of
 from placeproof.measure.record.losses import as_one
@@ -217,6 +218,7 @@ def _planned(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[d
 def _plan(recordings: dict[int, Recording], splits: Mapping[str, str]) -> tuple[dict[int, Recording], StepPlan]:
     """The step that was seen, if the ranks agree on it."""
     recordings, lines = joined(recordings)
+    number_alike(recordings)
     shape = _shape(recordings[0], lines)
     for stage in by_stages(recordings, shape):
         _agree(stage)
@@ -428,8 +430,9 @@ def _agree(recordings: Mapping[int, Recording]) -> None:
         own = _met(first, other.rank)
         for number, (a, b) in enumerate(zip(own, _met(other, first.rank), strict=False), start=1):
             about = first.about(a), other.about(b)
-            if a.signature() != b.signature() or about[0] != about[1]:
-                what = _differs(a, b, *about)
+            alike = a.signature() == b.signature() and about[0] == about[1]
+            if not alike or first.places(a) != other.places(b):
+                what = f"they put gradients in other places of what they `{a.kind}`" if alike else _differs(a, b, *about)
                 refuse_lines(
                     first.script,
                     first.source,

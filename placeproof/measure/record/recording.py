@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -24,7 +25,8 @@ class Seen:
 
     ``phase``: "setup", "forward", "backward", "update" or "after". ``states``: the parameters that it is about, by number; none where it
     is about anything else. ``gradient``: one of theirs is sent. ``numel``: elements that a rank gives. ``root``: a rank of the world.
-    ``group``: ranks of the process group.
+    ``group``: ranks of the process group. ``places``: of what is reduced, how many elements in a row are made of the gradients of which
+    parameters.
     """
 
     kind: str
@@ -39,6 +41,7 @@ class Seen:
     turn: int = 0
     updated: bool = False
     gradient: bool = False
+    places: tuple[tuple[frozenset[int], int], ...] = ()
 
     def signature(self) -> tuple[object, ...]:
         """What all ranks of a group have to agree on, but for the parameters that it is about."""
@@ -288,4 +291,28 @@ class Recording:
     def about(self, event: Seen) -> frozenset[str]:
         """The names of the parameters that all ranks have to reduce, or send, together, or of whose gradients; none of others."""
         together = event.kind in ("all_reduce", "broadcast", "reduce") or (event.kind == "all_gather" and event.gradient)
-        return frozenset(self.states[i].name for i in event.states) if together else frozenset()
+        return self._named(event.states) if together else frozenset()
+
+    def places(self, event: Seen) -> tuple[tuple[frozenset[str], int], ...]:
+        """How many elements in a row, of what ranks reduce, are made of which parameters, by name; nothing where forward reads what was
+        gathered, which is taken to be laid out on each rank as its own part is."""
+        gathered = any(self.states[i].gathered for i in event.states)
+        return () if gathered else tuple((self._named(states), count) for states, count in event.places)
+
+    def renumber(self, order: Sequence[int]) -> None:
+        """Number parameters in another order: by their present numbers."""
+        places = {before: now for now, before in enumerate(order)}
+
+        def at(states: Iterable[int]) -> frozenset[int]:
+            return frozenset(places[i] for i in states)
+
+        self.states[:] = [self.states[i] for i in order]
+        self.nodes.renumber(places)
+        self.events[:] = [replace(e, states=at(e.states), places=tuple((at(s), n) for s, n in e.places)) for e in self.events]
+        self.updates = {places[i]: terms for i, terms in self.updates.items()}
+        self.final = {places[i]: terms for i, terms in self.final.items()}
+        self.pieces[:] = [replace(p, index=places[p.index]) for p in self.pieces]
+        self.idle = at(self.idle)
+
+    def _named(self, states: frozenset[int]) -> frozenset[str]:
+        return frozenset(self.states[i].name for i in states)

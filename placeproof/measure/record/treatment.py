@@ -89,7 +89,10 @@ class _Treatments:
 
     def chains(self, index: int, recording: Recording, own: int) -> set[Chain]:
         """What a rank does to the gradients with which it updates a parameter. Raises UnreadableError."""
-        return {self._said(self._as_sent(index, recording, n), index) for n in recording.updates[own]}
+        chains = {self._said(self._as_sent(index, recording, n), index) for n in recording.updates[own]}
+        if any(recording.nodes.gradient_of(n) != {own} for n in recording.updates[own]):
+            raise UnreadableError(f"`{recording.states[own].name}` is updated with the gradient of another parameter", 0)
+        return chains
 
     def _read(self, recording: Recording, number: int) -> Chain:
         chain = read_chain(recording.nodes, number, lambda k: self.grid.axes(ranks_of(k)), self.grid.sizes)
@@ -138,8 +141,6 @@ class _Treatments:
             name = first.states[index].name
             try:
                 chains = self.chains(index, recording, own)
-                if any(recording.nodes.gradient_of(n) != {own} for n in recording.updates[own]):
-                    raise UnreadableError(f"`{name}` is updated with the gradient of another parameter", 0)
             except UnreadableError as error:
                 unread.append((f"what happens to gradients before the update cannot be said: {error.text}", error.line))
                 continue
