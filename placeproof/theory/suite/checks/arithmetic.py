@@ -342,5 +342,6 @@ def witness(theorem: Theorem, statement: Holds | ByInduction) -> tuple[Refuted |
     values = witness_of(theorem, theorem.expect.witness)
     missing = sorted(set(theorem.domains) - set(values))
     if missing:
-        raise StatementError(f"the witness of {theorem.name} gives no value for `{missing[0]}`")
+        how = f"`Refuted(witness={{{missing[0]!r}: 2}}, ...)` names a point at which it fails"
+        raise StatementError(f"the witness of {theorem.name} gives no value for `{missing[0]}`: {how}")
     return refutation(theorem, statement, values)
