@@ -154,6 +154,9 @@ LEFT = {
         _OWN + "opt.step()\ntorch.save(model.state_dict(), io.BytesIO())\n" + _FROM_0, before="import io", count=1
     ),
     "each shows what it has trained": steps(_OWN + "opt.step()\nF.mse_loss(model(x), y).item()\n" + _FROM_0, count=1),
+    "one of all, that is drawn": steps(
+        _OWN + "opt.step()\none = int(torch.randint(world, (1,)))\nfor p in params:\n    dist.broadcast(p.data, one)\n", count=1
+    ),
     "one after the other": steps(_OWN + "opt.step()\nfor p in params:\n    dist.broadcast(p.data, step % world)\n"),
     "each keeps its own, and looks at that of rank 0": steps(
         _OWN + "opt.step()\nown = copy.deepcopy(model)\n" + _FROM_0 + "F.mse_loss(model(x), y).item()\n", count=1

@@ -32,7 +32,7 @@ SAMPLE = {
         "rank 0 goes back after owners have sent, one step",
         "rank 1, that owns half, sends what it has from before",
         "each saves what it has trained",
-        "one after the other",
+        "one of all, that is drawn",
         "dropout of the same samples",
     ),
     "dropped": ("the first pass is kept", "zero with each pass, one step, averaged by DDP"),

@@ -3,12 +3,13 @@
 What is made of a parameter is for something to read: in a right script the next forward does, an average, a copy, a file; and what is taken
 back on purpose is taken back from a rank's own copy. Here nothing but exchanges reads it, and one puts over it what another rank has. That
 one has neither updated nor written the parameter, and all ranks read the value from before the step, now and a step later. Or the rank
-gives nothing to any other in all of the run, and gets all that it has trained from one that has trained it with other samples: its own
-have trained nothing.
+gives nothing to any other in all of the run, and gets all that it has trained from one that has trained it with other samples, and that
+the script names by its number: its own samples have trained nothing.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -78,7 +79,15 @@ def _for_nothing(own: Recording, other: Recording, sides: Mapping[int, Sides], s
         mine, theirs = sums[own.rank].get(index, np.zeros(1)), sums[other.rank].get(index, np.zeros(1))
         scale = np.maximum(np.abs(mine), np.abs(theirs)).max()
         found.append(_lost(own, index, sides[index], {other.rank}, np.abs(mine - theirs) > sqrt(sides[index].before[0].rounding) * scale))
-    return found[0] if found and all(one is not None and one.sent.kind == "broadcast" for one in found) else None
+    return found[0] if found and all(one is not None and _is_named(own, one.sent) for one in found) else None
+
+
+def _is_named(recording: Recording, sent: Node) -> bool:
+    """Whether a script says by a number which rank broadcasts: one that is worked out may be another one in another run."""
+    calls = (n for n in ast.walk(ast.parse("\n".join(recording.source))) if isinstance(n, ast.Call) and n.lineno == sent.line)
+    named = [call for call in calls if ast.unparse(call.func).endswith("broadcast")]
+    roots = [root for call in named for root in (*call.args[1:2], *(k.value for k in call.keywords if k.arg == "src"))]
+    return sent.kind == "broadcast" and bool(roots) and all(isinstance(root, ast.Constant) for root in roots)
 
 
 def _lost(own: Recording, index: int, sides: Sides, others: Collection[int], clear: NDArray[np.bool_]) -> _Lost | None:
