@@ -14,11 +14,13 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
 
 from copies_scripts import KEPT, PARTED, script  # noqa: E402
+from crossed_scripts import CROSSED, STRAIGHT  # noqa: E402
 from dropped_scripts import COUNTED, DROPPED  # noqa: E402
 from lost_scripts import LEFT, LOST  # noqa: E402
 from misplaced_scripts import MISPLACED, PLACED  # noqa: E402
 from untrained_scripts import TRAINED, UNTRAINED  # noqa: E402
 
+from placeproof.measure.record.crossed import crossed  # noqa: E402
 from placeproof.measure.record.dropped import dropped  # noqa: E402
 from placeproof.measure.record.launch import Launch, beyond_step, forked  # noqa: E402
 from placeproof.measure.record.lost import lost  # noqa: E402
@@ -26,9 +28,11 @@ from placeproof.measure.record.misplaced import misplaced  # noqa: E402
 from placeproof.measure.record.parted import parted  # noqa: E402
 from placeproof.measure.record.untrained import untrained  # noqa: E402
 
-KINDS = {parted: PARTED, lost: LOST, dropped: DROPPED, untrained: UNTRAINED, misplaced: MISPLACED}
+KINDS = {parted: PARTED, lost: LOST, dropped: DROPPED, untrained: UNTRAINED, misplaced: MISPLACED, crossed: CROSSED}
 WRONG = {name: (body, kind) for kind, bodies in KINDS.items() for name, body in bodies.items()}
-RIGHT = {name: (body, None) for name, body in (KEPT | LEFT | COUNTED | TRAINED | PLACED).items()}
+RIGHT = {name: (body, None) for name, body in (KEPT | LEFT | COUNTED | TRAINED | PLACED | STRAIGHT).items()}
+#: Scripts that are whole.
+WHOLE = CROSSED | STRAIGHT
 
 
 def main() -> int:
@@ -40,7 +44,7 @@ def main() -> int:
         path = Path(folder) / "train.py"
         for name, (body, kind) in (WRONG | RIGHT).items():
             if only in name:
-                path.write_text(script(body), encoding="utf-8")
+                path.write_text(WHOLE.get(name) or script(body), encoding="utf-8")
                 step = 2 if "second step" in name else 1
                 ran = forked(Launch(script=path, world=2, step=step, timeout=60), beyond_step)
                 seen = [one for one in KINDS if one(ran, step) is not None]

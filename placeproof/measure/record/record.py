@@ -18,6 +18,7 @@ from placeproof.core.mesh import SPLITS
 from placeproof.measure.record.axes import Grid, grid, with_stages
 from placeproof.measure.record.chain import BY_HAND, refuse_lines
 from placeproof.measure.record.constant import Again, ByChanceError, Saying, numbers_alike, terms_alike, with_constant, with_multiple
+from placeproof.measure.record.crossed import crossed
 from placeproof.measure.record.dropped import dropped
 from placeproof.measure.record.experts import number_alike
 from placeproof.measure.record.factor import Answer, Asked, Reading, deciding, shown, written
@@ -102,7 +103,8 @@ def _refuting(launch: Launch) -> Witness | None:
     except InputError:  # a script that cannot be followed, or fails, shows nothing
         return None
     return next(
-        (found for kind in (parted, lost, dropped, untrained, misplaced) if (found := kind(recordings, launch.step)) is not None), None
+        (found for kind in (parted, lost, dropped, untrained, misplaced, crossed) if (found := kind(recordings, launch.step)) is not None),
+        None,
     )
 
 

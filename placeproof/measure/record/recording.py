@@ -156,13 +156,14 @@ class Stretch:
     """One backward pass, as it may go on in those of other ranks. ``calls``: whose results it differentiates, by number; ``begins``:
     digests of the tensors and of the gradients with which it begins, none for a loss; ``losses``: it begins with such, too; ``ends``: of
     the tensors, no parameters, at which it ends, and of the gradients that it makes there. ``overwritten``: something else is there than
-    what was read."""
+    what was read. ``largest``: the largest element of each of these gradients, by digest."""
 
     calls: frozenset[int]
     begins: tuple[tuple[str, str], ...] = ()
     ends: list[tuple[str, str]] = field(default_factory=list)
     overwritten: bool = False
     losses: bool = False
+    largest: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +241,8 @@ class Recording:
     others; ``idle``: parameters of optimizers that did not update; ``generated``: the passes for which a module is given what another one
     has made. ``kept``: what it has of parameters, also after the step, where that was asked for. ``past``: parameters and gradients that
     something else than PyTorch wrote, with lines. ``whole``: a line at which an optimizer makes one number of several elements. ``own``:
-    gradients were multiplied by a number of the script's own.
+    gradients were multiplied by a number of the script's own. ``relabelled``: what was received is read with other values before backward
+    has ended there.
     """
 
     rank: int
@@ -270,6 +272,7 @@ class Recording:
     past: list[tuple[str, int]] = field(default_factory=list)
     whole: int = 0
     own: bool = False
+    relabelled: bool = False
     step: int = 1
     passed: int = 0
     idle: frozenset[int] = frozenset()

@@ -26,6 +26,7 @@ class Stretches:
         self._calls: dict[int, frozenset[int]] = {}
         self._within: dict[int, frozenset[int]] = {}
         self._leaves: dict[int, tuple[Tensor, str]] = {}
+        self._pending = set[int]()
         self._count, self._open = 0, False
 
     def again(self) -> None:
@@ -93,7 +94,8 @@ class Stretches:
             begun = [(t, g) for t, g in pairs if g is not None and not (g.numel() == 1 and float(g) == 1)]
             begins = tuple((digest(local(t)), digest(local(g))) for t, g in begun)
             losses = bool(begins) and any(t.requires_grad for t, g in pairs if not any(t is known for known, _ in begun))
-        self.recording.stretches.append(Stretch(calls=self._of(roots), begins=begins, losses=losses))
+            largest = {made: _largest(g) for (_, g), (_, made) in zip(begun, begins, strict=True)}
+        self.recording.stretches.append(Stretch(calls=self._of(roots), begins=begins, losses=losses, largest=largest))
         self._open = True
         return UNJOINED if begins or len(roots) > 1 else ""
 
@@ -106,15 +108,27 @@ class Stretches:
         for tensor in (t for t in read if t.requires_grad and not isinstance(t, nn.Parameter) and not is_result(t)):
             if id(tensor) not in self._leaves:
                 tensor.register_hook(lambda gradient, tensor=tensor: self._ended(tensor, gradient))
-            self._leaves[id(tensor)] = tensor, digest(local(tensor))
+            now = digest(local(tensor))
+            self.recording.relabelled |= id(tensor) in self._pending and self._leaves[id(tensor)][1] != now
+            self._pending.add(id(tensor))
+            self._leaves[id(tensor)] = tensor, now
 
     def _ended(self, tensor: Tensor, gradient: Tensor) -> None:
         if not self._open:
             return
         with _disable_current_modes():
             was, stretch = self._leaves[id(tensor)][1], self.recording.stretches[-1]
-            stretch.ends.append((was, digest(local(gradient))))
+            made = digest(local(gradient))
+            stretch.ends.append((was, made))
+            stretch.largest[made] = _largest(gradient)
+            self._pending.discard(id(tensor))
             stretch.overwritten |= digest(local(tensor)) != was
+
+
+def _largest(gradient: Tensor) -> float:
+    """The element of it that is farthest from zero."""
+    flat = local(gradient).detach().reshape(-1)
+    return float(flat[flat.abs().argmax()]) if flat.numel() else 0.0
 
 
 def _storage(tensor: Tensor) -> int:

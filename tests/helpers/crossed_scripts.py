@@ -1,0 +1,128 @@
+"""Pipelines of two stages and four micro-batches: in some of them gradients go back to another micro-batch, others only look so.
+
+Each is what a stage does in one step. ``CROSSED`` says what is wrong; ``STRAIGHT`` are right, or do on purpose what no order mends.
+"""
+
+from __future__ import annotations
+
+HEAD = """
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+N = 4
+
+
+def train():
+    rank = dist.get_rank()
+    torch.manual_seed(rank)
+    model = nn.Sequential(nn.Linear(6, 6), nn.Tanh())
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    g = torch.Generator().manual_seed(7)
+    xs, ys = torch.randn(N, 2, 6, generator=g), torch.randn(N, 2, 6, generator=g)
+
+    def got(tag=0):
+        there = torch.empty(2, 6)
+        dist.recv(there, src=1 - rank, tag=tag)
+        return there
+
+    def put(tensor, tag=0):
+        dist.send(tensor.detach().contiguous(), dst=1 - rank, tag=tag)
+
+"""
+FORWARD = "outs = []\nfor x in xs:\n    outs.append(model(x))\n    put(outs[-1])"
+LOSSES = "ins = [got().requires_grad_() for _ in ys]\nlosses = [F.mse_loss(model(h), y) / N for h, y in zip(ins, ys)]"
+
+
+def script(first: str, last: str, *, forward: str = FORWARD, losses: str = LOSSES, before: str = "", after: str = "opt.step()") -> str:
+    """All of a script."""
+    parts = [before, "if rank == 0:", *_in(forward), *_in(first), "else:", *_in(losses), *_in(last), after, "return model"]
+    return HEAD + "".join(f"    {line}\n" for part in parts for line in part.splitlines())
+
+
+def _in(text: str) -> list[str]:
+    return [f"    {line}" for line in text.strip("\n").splitlines()]
+
+
+BACK = "for out in outs:\n    out.backward(got())"
+GIVE = "for h, loss in zip(ins, losses):\n    loss.backward()\n    put(h.grad)"
+_LATER = "for loss in losses:\n    loss.backward()\n"
+_REVERSED = "for h in reversed(ins):\n    put(h.grad)"
+_ALL = "sum(losses).backward()\n"
+
+CROSSED = {
+    "the last one first": script("for out in reversed(outs):\n    out.backward(got())", GIVE),
+    "two of them": script("for out in [outs[1], outs[0], *outs[2:]]:\n    out.backward(got())", GIVE),
+    "sent in reverse after one backward": script(BACK, _ALL + _REVERSED),
+    "around by one": script("for out in [*outs[1:], outs[0]]:\n    out.backward(got())", GIVE),
+    "a stack that is taken from its end": script("while outs:\n    outs.pop().backward(got())", GIVE),
+    "tags of another micro-batch": script(
+        "for n, out in enumerate(outs):\n    out.backward(got(N - 1 - n))",
+        "for n, (h, loss) in reversed([*enumerate(zip(ins, losses))]):\n    loss.backward()\n    put(h.grad, n)",
+    ),
+    "all in one tensor, in reverse": script(
+        "every = torch.empty(N, 2, 6)\ndist.recv(every, src=1)\nfor out, one in zip(outs, every.flip(0)):\n    out.backward(one)",
+        _LATER + "dist.send(torch.stack([h.grad for h in ins]), dst=0)",
+    ),
+    "Adam, by autograd.backward": script(
+        "for out in reversed(outs):\n    torch.autograd.backward([out], [got()])", GIVE, before="opt = torch.optim.Adam(model.parameters())"
+    ),
+}
+STRAIGHT = {
+    "in order": script(BACK, GIVE),
+    "both from the last one": script(
+        "for out in reversed(outs):\n    out.backward(got())",
+        "for h, loss in reversed([*zip(ins, losses)]):\n    loss.backward()\n    put(h.grad)",
+    ),
+    "sent in another order than made": script(
+        "for out in reversed(outs):\n    out.backward(got())", _LATER + "for h in ins[::-1]:\n    put(h.grad)"
+    ),
+    "received in another order": script(
+        "there = [got() for _ in outs]\nfor out, one in zip(reversed(outs), reversed(there)):\n    out.backward(one)", GIVE
+    ),
+    "a loss that is scaled": script(
+        BACK, GIVE.replace("loss.", "(loss * 1024)."), after="for p in model.parameters():\n    p.grad /= 1024\nopt.step()"
+    ),
+    "gradients in bfloat16": script("for out in outs:\n    out.backward(got().bfloat16().float())", GIVE),
+    "gradients times a tenth": script("for out in outs:\n    out.backward(got() * 0.1)", GIVE),
+    "clipped on the way": script("for out in outs:\n    one = got()\n    out.backward(one / one.norm().clamp(min=1e-3))", GIVE),
+    "noise": script("for out in outs:\n    one = got()\n    out.backward(one + 0.01 * torch.randn_like(one))", GIVE),
+    "late by one on purpose": script("late = torch.zeros(2, 6)\nfor out in outs:\n    out.backward(late)\n    late = got()", GIVE),
+    "ones": script("for out in outs:\n    got()\n    out.backward(torch.ones_like(out))", GIVE),
+    "the same samples twice": script(
+        "for out in [outs[1], outs[0], *outs[2:]]:\n    out.backward(got())", GIVE, before="xs[1], ys[1] = xs[0], ys[0]"
+    ),
+    "crossed in a pass of other samples that is thrown away": script(
+        "for out in reversed(outs):\n    out.backward(got())\nmodel.zero_grad()\nxs -= 1\n" + FORWARD + "\n" + BACK,
+        GIVE + "\nmodel.zero_grad()\n" + LOSSES + "\n" + GIVE,
+        before="xs += 1",
+    ),
+    "the largest elements, and what is left added to the next": script(
+        "for out in outs:\n    out.backward(got())",
+        "left = torch.zeros(2, 6)\nfor h, loss in zip(ins, losses):\n    loss.backward()\n    left += h.grad\n"
+        "    most = left * (left.abs() >= left.abs().median())\n    left -= most\n    put(most)",
+    ),
+    "a loss over pairs of micro-batches": script(
+        BACK,
+        _ALL + "for h in ins:\n    put(h.grad)",
+        losses="ins = [got().requires_grad_() for _ in ys]\nouts = [*map(model, ins)]\n"
+        "losses = [(outs[0] * outs[1]).sum(), (outs[2] * outs[3]).sum()]",
+    ),
+    "computed again in backward": script(
+        "for x in xs:\n    model(x).backward(got())", GIVE, forward="for x in xs:\n    with torch.no_grad():\n        put(model(x))"
+    ),
+    "one buffer, one by one": script(
+        "for x in xs:\n    out = model(x)\n    put(out)\n    out.backward(got())",
+        "for y in ys:\n    buffer.grad = None\n    buffer.data.copy_(got())\n    (F.mse_loss(model(buffer), y) / N).backward()\n"
+        "    put(buffer.grad)",
+        forward="",
+        losses="buffer = torch.empty(2, 6).requires_grad_()",
+    ),
+    "samples that are given back in another order": script(
+        "for out in reversed(outs):\n    out.backward(got())",
+        "for h, loss in zip(ins, losses):\n    loss.backward()\n    put(h.grad)",
+        losses=LOSSES.replace("zip(ins, ys)", "zip(ins, ys.flip(0))"),
+        forward="outs = [model(x) for x in xs]\nfor out in reversed(outs):\n    put(out)",
+    ),
+}
