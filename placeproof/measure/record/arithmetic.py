@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from placeproof.measure.record.comparing import Comparing, same_elements
 from placeproof.measure.record.factor import rational
 from placeproof.measure.record.nodes import NOTHING, ZERO, Node, Nodes
 from placeproof.measure.record.runs import Runs, mapped
-from placeproof.measure.record.shadow import Shadows
+from placeproof.measure.record.shadow import Shadows, local
 
 #: Operations that make zeros.
 _ZEROS = frozenset(("zeros", "zeros_like", "new_zeros", "zero"))
@@ -46,6 +47,30 @@ class Arithmetic:
     counts: set[int] = field(default_factory=set)
     left: bool = False
     numbers: dict[float, int] = field(default_factory=dict)
+    onto_zeros: bool = False
+    sums: list[tuple[StorageWeakRef, int]] = field(default_factory=list)
+
+    def begins(self, name: str, args: tuple[Any, ...], line: int) -> None:
+        """An operation is about to be done: whether it adds to what is zero, which is not to be seen afterwards."""
+        onto = name == "add_" and not self._tracked(args[0]) and self._tracked(args[1])
+        self.onto_zeros = onto and not bool(local(args[0]).any())
+        if self.onto_zeros:
+            self.sums.append((StorageWeakRef(args[0].untyped_storage()), line))
+
+    def kept(self) -> list[int]:
+        """Lines that added gradients to what was zero, and is there still as another step begins, and is not zero."""
+        found = []
+        for reference, line in self.sums:
+            storage = None if reference.expired() else torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
+            if storage is not None and bool(torch.empty(0, dtype=torch.uint8).set_(storage).any()):
+                found.append(line)
+        return found
+
+    def again(self) -> None:
+        """Another step begins."""
+        self.left = False
+        self.numbers.clear()
+        self.sums.clear()
 
     def follow(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> bool:
         """Give the result its terms; False for an operation that is not arithmetic as it is meant here."""
@@ -143,7 +168,7 @@ class Arithmetic:
         if not self._tracked(left) and (times := number(left)) is not None and name == "mul":
             self._one(out, right, lambda n: self._times(n, times))
             return
-        if not self._tracked(left) and isinstance(left, Tensor) and name == "add" and alpha == 1 and _is_zero(left):
+        if not self._tracked(left) and isinstance(left, Tensor) and name == "add" and alpha == 1 and (self.onto_zeros or _is_zero(left)):
             self._one(out, right, lambda n: n)
             return
         if not isinstance(left, Tensor) or not isinstance(right, Tensor):

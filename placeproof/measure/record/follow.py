@@ -309,6 +309,7 @@ class Follower:
         pipeline waits for what this one sends in the next step: then it goes on up to its next update, unfollowed."""
         self.done += 1
         if self.done >= self.step:
+            self.recording.sums = self.arithmetic.kept()
             self.end()
             if any(e.kind in ("send", "recv") for e in self.recording.events):
                 return
@@ -319,8 +320,7 @@ class Follower:
         self.before_step.keep()
         self.recording.passed += len(self.recording.turns)
         self.nodes.clipped.clear()
-        self.arithmetic.left = False
-        self.arithmetic.numbers.clear()
+        self.arithmetic.again()
         self.recording.events = [e for e in self.recording.events if e.phase == "setup"]
         self.recording.turns, self.recording.statistics = [], []
         self.stretches.again()
@@ -385,7 +385,8 @@ class Follower:
         """An operation is about to be done."""
         if self.frozen:
             return
-        self.trail.say(func._schema.name.rpartition("::")[2], self.phase, self.line())
+        self.trail.say(name := func._schema.name.rpartition("::")[2], self.phase, line := self.line())
+        self.arithmetic.begins(name, args, line)
         for tensor in flat((*args, *kwargs.values())):
             self._unchanged(tensor)
 

@@ -194,6 +194,8 @@ def _computed(plan: StepPlan, recordings: Mapping[int, Recording]) -> None:
     refuse_lines(first.script, first.source, list(dict.fromkeys(past))[:8])
     if plan.layers is None and not plan.experts:
         refuse_lines(first.script, first.source, differences(recordings)[:8])
+    text = "this adds a gradient to what is zero in this step, and no more in the next: record that one, with `--steps`"
+    refuse_lines(first.script, first.source, [(text, line) for r in recordings.values() for line in r.sums][:1])
     if first.whole and (plan.gathers.axes or any(p.final.kind == "all_gather" for p in plan.parts) or plan.layers is not None):
         text = "the optimizer makes one number of several elements of a tensor, and of tensors that are split a rank has a part alone"
         refuse_lines(first.script, first.source, [(text, first.whole)])

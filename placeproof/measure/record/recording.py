@@ -242,7 +242,7 @@ class Recording:
     has made. ``kept``: what it has of parameters, also after the step, where that was asked for. ``past``: parameters and gradients that
     something else than PyTorch wrote, with lines. ``whole``: a line at which an optimizer makes one number of several elements. ``own``:
     gradients were multiplied by a number of the script's own. ``relabelled``: what was received is read with other values before backward
-    has ended there.
+    has ended there. ``sums``: lines that added gradients to zeros that the next step does not have.
     """
 
     rank: int
@@ -271,6 +271,7 @@ class Recording:
     kept: Kept | None = None
     past: list[tuple[str, int]] = field(default_factory=list)
     whole: int = 0
+    sums: list[int] = field(default_factory=list)
     own: bool = False
     relabelled: bool = False
     step: int = 1
