@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +25,10 @@ _Step = Annotated[int, typer.Option("--steps", metavar="K", min=1, help="Record 
 _Axis = Annotated[
     list[str] | None, typer.Option(metavar="AXIS=WHAT", help="What an axis splits: `dp=batch`, `tp=hidden`; may be repeated.")
 ]
+_Constant = Annotated[
+    str | None,
+    typer.Option(metavar="C", help="The loss that is meant is C times a mean: `1`, `1/2`, `0.1`; by default C is read off the script."),
+]
 _Given = Annotated[list[str] | None, typer.Argument(metavar="-- ARGUMENT...", help="What the script is given, after `--`: `-- --lr 0.1`.")]
 _Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="How long ranks may take: each by itself, or all as processes.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.trace/1).")]
@@ -38,6 +43,7 @@ def command(
     backend: _Backend = "fake",
     steps: _Step = 1,
     axis: _Axis = None,
+    loss_constant: _Constant = None,
     timeout: _Timeout = 300.0,
     output: _Out = None,
     json_: _Json = False,
@@ -55,12 +61,22 @@ def command(
     if backend not in ("fake", "gloo"):
         problems.add("PP603", f"there is no backend `{backend}` here", help="`fake` or `gloo`")
     splits = dict(_pair(one, problems) for one in axis or [])
+    constant = None if loss_constant is None else _constant(loss_constant, problems)
     problems.raise_if_any()
     from placeproof.measure.record.record import RefutedError, trace
     from placeproof.report.recorded import recorded, refuted
 
     try:
-        traced = trace(script, world=world, backend=backend, step=steps, splits=splits, arguments=arguments or [], timeout=timeout)
+        traced = trace(
+            script,
+            world=world,
+            backend=backend,
+            step=steps,
+            splits=splits,
+            constant=constant,
+            arguments=arguments or [],
+            timeout=timeout,
+        )
     except RefutedError as found:
         show(refuted(str(script), found), json_=json_, brief=brief)
         return EXIT_CODES["refuted"]
@@ -87,3 +103,15 @@ def _pair(text: str, problems: Problems) -> tuple[str, str]:
     if not sign:
         problems.add("PP603", f"`--axis {text}` says nothing", help="write AXIS=WHAT, such as `dp=batch`")
     return name, what
+
+
+def _constant(text: str, problems: Problems) -> Fraction:
+    try:
+        value = Fraction(text.replace(" ", ""))
+    except (ValueError, ZeroDivisionError):
+        value = Fraction(0)
+    if not value:
+        problems.add(
+            "PP603", f"`--loss-constant {text}` is no number by which a loss can be multiplied", help="such as `1`, `1/2` or `0.1`"
+        )
+    return value

@@ -488,6 +488,9 @@ BODIES = {
 
 #: Steps that are refused, and what is said.
 REFUSED = {
+    "smoothed labels, summed": "this step trains a sum over samples",
+    "margins, summed": "this step trains a sum over samples",
+    "sums over samples in two goes": "this step trains a sum over samples",
     "advantages": "the losses of samples depend on one another",
     "contrastive": "the losses of samples depend on one another",
     "pairs that lie apart": "the losses of samples depend on one another",

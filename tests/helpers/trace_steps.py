@@ -413,7 +413,7 @@ STEPS = {
             (0.1 * mse(net(xs), ys)).backward()
         optimizer.step()
         """,
-        "refuted",
+        "is a constant of its loss, which may be within",
     ),
     "a quarter, of six micro-batches": (
         """
@@ -590,7 +590,7 @@ STEPS = {
         mse(net(x), y, reduction="sum").backward()
         optimizer.step()
         """,
-        "refuted",
+        "this step trains a sum over samples",
     ),
     "a reduction twice": (
         """

@@ -9,6 +9,7 @@ import ast
 import importlib
 import importlib.util
 import os
+import re
 import runpy
 import sys
 import warnings
@@ -74,6 +75,12 @@ class Script:
     def missing(self) -> list[str]:
         return [p for p in self.packages if importlib.util.find_spec(p) is None]
 
+    @property
+    def constant(self) -> str | None:
+        """By which its loss is a multiple of a mean, as its docstring says; None where it is something else."""
+        said = re.search(r"^The loss: (?:([\d./]+) \* )?mean over", ast.get_docstring(self._tree) or "", re.MULTILINE)
+        return None if said is None else said[1] or "1"
+
     def number(self, name: str, otherwise: int) -> int:
         """A constant of the script."""
         values = [n.value for n in self._tree.body if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == name]
@@ -122,18 +129,22 @@ def _distance(script: Script, rank: int, world: int, directory: Path) -> float:
 
 
 def verdict(script: Script) -> tuple[str, str]:
-    """ "proved", "proved except", "refuted", "unknown" or "refused", and the line that says why; "broken" where it ends otherwise."""
+    """ "proved", "proved except", "refuted", "unknown" or "refused", and the line that says why; "broken" where it ends otherwise. Where a
+    refusal asks for the constant of the loss, it is given what the script's docstring says."""
     script.preload()
     (outcome,) = run(1, lambda *rank: _answer(script, rank[2]), timeout=RECORDING, init=False)
+    if outcome.value == "refused" and "--loss-constant" in outcome.output and script.constant is not None:
+        given = "--loss-constant", script.constant
+        (outcome,) = run(1, lambda *rank: _answer(script, rank[2], *given), timeout=RECORDING, init=False)
     said = [line for line in outcome.output.splitlines() if line.startswith("error")]
     return outcome.value or "broken", said[0] if said else "" if outcome.value else f"{outcome.error}\n{outcome.output}"
 
 
-def _answer(script: Script, directory: Path) -> str | None:
+def _answer(script: Script, directory: Path, *options: str) -> str | None:
     warnings.simplefilter("ignore")
     os.chdir(directory)
     steps = script.number("STEPS", 1)
-    code = command(["trace", "record", str(script.path), "-o", "recorded.step", *(["--steps", str(steps)] if steps > 1 else [])])
+    code = command(["trace", "record", str(script.path), "-o", "recorded.step", *(["--steps", str(steps)] if steps > 1 else []), *options])
     if code:
         return {1: "refuted", 2: "refused"}.get(code)
     return VERDICTS.get(command(["prove", "recorded.step"]))

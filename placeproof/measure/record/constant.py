@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from math import prod
@@ -11,6 +11,7 @@ from math import prod
 from placeproof.core.diagnostics import InputError
 from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.factor import Asked, readings, shown, written
+from placeproof.measure.record.meant import only_a_mean, remedy, with_multiple
 from placeproof.measure.record.plan import StepPlan
 from placeproof.measure.record.recording import Recording
 from placeproof.programs import read
@@ -44,7 +45,8 @@ def with_constant(plan: StepPlan, first: Recording, program: Program, saying: Sa
     Raises InputError where a number may be a constant of the loss, with which the step is right, and may be something else, and where a
     sum is divided by what nobody knows.
     """
-    if all(n in first.scales for n in plan.turn.numbers) or judge(read(program[0])).word != "refuted":
+    numbers = [n for n in plan.turn.numbers if n not in first.scales]
+    if not (numbers or plan.turn.summed) or judge(read(program[0])).word != "refuted":
         return plan, program
     for places in _choices(plan.turn.numbers, first.scales):
         found = _proved(plan, first, places, saying)
@@ -55,7 +57,14 @@ def with_constant(plan: StepPlan, first: Recording, program: Program, saying: Sa
             return found
     _known(plan, first)
     _folded(plan, first, saying)
+    only_a_mean(plan, first, numbers, lambda: None if program[1].fixed or saying.named else _elsewhere(saying, len(plan.turn.numbers))[0])
     return plan, program
+
+
+def of_axes(number: Fraction, plan: StepPlan) -> bool:
+    """Whether a number in a loss is a product of degrees as it is recorded, and none of micro-batches."""
+    batches = readings(abs(number), {"microbatches": plan.turns})
+    return abs(number) != 1 and not batches and bool(readings(abs(number), plan.grid.sizes))
 
 
 def _choices(numbers: Sequence[Fraction], scales: set[Fraction]) -> Iterator[tuple[int, ...]]:
@@ -63,11 +72,6 @@ def _choices(numbers: Sequence[Fraction], scales: set[Fraction]) -> Iterator[tup
     own = [i for i, n in enumerate(numbers) if n not in scales]
     for count in range(1, len(own) + 1):
         yield from combinations(own, count)
-
-
-def with_multiple(plan: StepPlan, constant: Fraction) -> StepPlan:
-    """The step of which the loss is a multiple of a mean."""
-    return replace(plan, turn=replace(plan.turn, factor=plan.turn.factor / constant), constant=constant)
 
 
 def _proved(plan: StepPlan, first: Recording, places: Sequence[int], saying: Saying) -> tuple[StepPlan, Program] | None:
@@ -123,7 +127,9 @@ def _constant(plan: StepPlan, first: Recording, places: Sequence[int], saying: S
     if other is None and not ways:
         ways = [(numbers[0], f"a product of the number of ranks ({tried})")]
     text = "the loss is multiplied by {}, which may be a constant, or {}: a script with which the two differ can be recorded"
-    refuse_lines(first.script, first.source, [(text.format(written(n), way), plan.turn.line) for n, way in ways[:1]])
+    constant = prod(numbers, start=Fraction(1))
+    help = remedy(constant, *(constant / n for n, _ in ways[:1]))
+    refuse_lines(first.script, first.source, [(text.format(written(n), way), plan.turn.line) for n, way in ways[:1]], help=help)
     return True
 
 

@@ -15,6 +15,10 @@ Powers = tuple[tuple[str, int], ...]
 Reading = tuple[int, Powers]
 
 
+class Divisor(Fraction):
+    """One over the number by which something was divided."""
+
+
 def readings(factor: Fraction, quantities: Mapping[str, int]) -> set[Powers]:
     """All products of powers, up to squares, of quantities that have this value."""
     names = [n for n in quantities if quantities[n] > 1]
@@ -95,11 +99,12 @@ class Answer:
 @dataclass(slots=True)
 class Asked:
     """Numbers that were read as products, by where a program says them. ``settled``: how each is to be read, where another recording of the
-    step with other numbers has decided it."""
+    step with other numbers has decided it. ``fixed``: nothing has, and the step is said with the numbers with which it was recorded."""
 
     quantities: Mapping[str, int]
     settled: Mapping[str, frozenset[Reading]] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
+    fixed: bool = False
 
     def read(
         self, where: str, values: Sequence[Fraction], prefer: Sequence[str] = (), *, most: Fraction | None = None, line: int = 0

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
-from placeproof.measure.record.factor import rational
+from placeproof.measure.record.factor import Divisor, rational
 from placeproof.measure.record.recording import Turn
 
 #: Losses that reduce themselves: what autograd calls them, and the saved tensor that says over how many elements.
@@ -191,7 +191,7 @@ def _around(node: Any, name: str) -> Fraction | None:
     if name not in _MULTIPLIED or len(inside) != 1 or (name == "DivBackward0" and inside != [0]):
         return None
     number = _other(node)
-    return None if not number else number if name.startswith("Mul") else 1 / number
+    return None if not number else number if name.startswith("Mul") else Divisor(1 / number)
 
 
 def _over(node: Any, numbers: Numbers, line: int, deep: int) -> Iterator[Turn]:

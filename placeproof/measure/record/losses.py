@@ -23,7 +23,7 @@ def as_one(plan: StepPlan, recordings: Mapping[int, Recording]) -> StepPlan | No
     inner = [(f * t.factor / first.factor, count, rows) for t in turns for f, count, rows in t.beside]
     return replace(
         plan,
-        turn=replace(first, beside=(*beside, *inner)),
+        turn=replace(first, factor=first.factor / plan.constant, beside=(*beside, *inner)),
         turns=1,
         parts=[replace(part, chain=replace(part.chain, turns=1)) for part in plan.parts],
         uneven=len({tuple(t.counts for t in r.turns) for r in recordings.values()}) > 1,

@@ -38,7 +38,7 @@ class StepPlan:
     with different parameters, ``sent``: and get those of a rank before the step, at this line. ``uneven``: they have different numbers of
     samples; ``same``: axes on which all have the same samples. ``total``: elements and samples of all ranks together. ``constant``:
     by which the loss is a multiple of a mean. ``stages``: the axis of the stages of a pipeline. ``one``: all backward passes are of one
-    loss. ``not_compared``: by name, what nobody has compared."""
+    loss. ``fixed``: it is of these degrees and micro-batches alone. ``not_compared``: by name, what nobody has compared."""
 
     grid: Grid
     splits: dict[str, str]
@@ -57,6 +57,7 @@ class StepPlan:
     constant: Fraction = Fraction(1)
     stages: str = ""
     one: bool = False
+    fixed: bool = False
     notes: list[str] = field(default_factory=list)
     not_compared: dict[str, str] = field(default_factory=dict)
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache
 from itertools import combinations, product
+from math import prod
 from pathlib import Path
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Problems, refuse
@@ -17,14 +19,15 @@ from placeproof.core.files import read_text
 from placeproof.core.mesh import SPLITS
 from placeproof.measure.record.axes import Grid, grid, with_stages
 from placeproof.measure.record.chain import BY_HAND, refuse_lines
-from placeproof.measure.record.constant import Again, ByChanceError, Saying, numbers_alike, terms_alike, with_constant, with_multiple
+from placeproof.measure.record.constant import Again, ByChanceError, Saying, numbers_alike, of_axes, terms_alike, with_constant
 from placeproof.measure.record.crossed import crossed
 from placeproof.measure.record.dropped import dropped
 from placeproof.measure.record.experts import number_alike
-from placeproof.measure.record.factor import Answer, Asked, Reading, deciding, shown, written
+from placeproof.measure.record.factor import SCALES, Answer, Asked, Reading, deciding, shown, written
 from placeproof.measure.record.launch import TIMEOUT, EndedError, Launch, beyond_step, derivative_of, faked, forked, functions_of, others_of
 from placeproof.measure.record.losses import as_one
 from placeproof.measure.record.lost import lost
+from placeproof.measure.record.meant import remedy, with_multiple
 from placeproof.measure.record.misplaced import misplaced
 from placeproof.measure.record.parted import parted
 from placeproof.measure.record.pipeline import by_stages, joined
@@ -41,18 +44,21 @@ from placeproof.semantics.judge.verdict import judge
 Left = dict[str, frozenset[Reading]]
 #: Up to how many ranks all are run under the fake backend; of more, rank 0 and its neighbour on each axis.
 _ALL_RANKS = 8
+#: How many ways to read the factors of a step are judged, each by itself.
+_WAYS = 32
 #: In how many steps an optimizer has to update once.
 _STEPS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traced:
-    """A step program, and what to know about how it came about."""
+    """A step program, and what to know about how it came about. ``divisors``: numbers that stand in the script, and may be of ranks."""
 
     text: str
     ranks: tuple[int, ...]
     world: int
     notes: tuple[str, ...]
+    divisors: tuple[int, ...] = ()
 
 
 class RefutedError(InputError):
@@ -70,21 +76,27 @@ def trace(
     backend: str = "fake",
     step: int = 1,
     splits: Mapping[str, str] | None = None,
+    constant: Fraction | None = None,
     arguments: Sequence[str] = (),
     timeout: float = TIMEOUT,
 ) -> Traced:
-    """The step program of a script's step, from 1. ``arguments``: of the script; ``timeout``: seconds that ranks may take.
+    """The step program of a script's step, from 1. ``constant``: the loss that is meant is a mean times that; by default it is read off the
+    script. ``arguments``: of the script; ``timeout``: seconds that ranks may take.
 
     Real processes run in any case, up to eight, and where layers are split. Raises InputError for a script that cannot be run, ranks that
     do not agree, and a step that no program can say; RefutedError where real processes refute such a step.
     """
     own = read_text(script, code="PP110", help="give the path of a training script")
-    count = _world(own) if world is None else world
+    said = _world(own) if world is None else world
+    count = 2 if said is None else said
     _check(count, splits or {})
     launch = Launch(script=script, world=count, step=step, arguments=tuple(arguments), timeout=timeout)
     try:
-        traced, first = _traced(launch, backend, splits or {})
-        return _with_others(launch, backend, splits or {}, traced, first) if first.idle else traced
+        traced, first = _traced(launch, backend, splits or {}, constant)
+        if said is None and _right_elsewhere(traced):
+            text = f"with {count} ranks, a number that nobody has said, this step is wrong: with others it may be right"
+            refuse("PP603", text, help="say how many ranks it is for: `--world N`")
+        return _with_others(launch, backend, splits or {}, constant, traced, first) if first.idle else traced
     except EndedError:
         raise
     except InputError as error:
@@ -108,9 +120,9 @@ def _refuting(launch: Launch) -> Witness | None:
     )
 
 
-def _traced(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[Traced, Recording]:
+def _traced(launch: Launch, backend: str, splits: Mapping[str, str], constant: Fraction | None) -> tuple[Traced, Recording]:
     """One step of a script, and what rank 0 did."""
-    count, again = launch.world, cache(lambda other: _planned(replace(launch, world=other), backend, splits))
+    count, again = launch.world, cache(lambda other: _planned(replace(launch, world=other), backend, splits, constant))
     recordings, plan = again(count)
     first = recordings[0]
     text, asked = _said(first, plan, again)
@@ -125,7 +137,8 @@ def _traced(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[Tr
     numbers_alike(plan, first, saying)
     if "clipping" in plan.not_compared:
         text, asked = _said(first, plan, again)
-    plan, (text, asked) = with_constant(plan, first, (text, asked), saying)
+    if constant is None:
+        plan, (text, asked) = with_constant(plan, first, (text, asked), saying)
     if any(state.flat for state in first.states):  # real processes ran
         _unless_refuted(text, lambda: _copies(recordings, plan))
     elif plan.layers is not None or count <= _ALL_RANKS:
@@ -135,10 +148,24 @@ def _traced(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[Tr
         refuse_lines(first.script, first.source, list(dict.fromkeys(one for wrong in found.values() for one in wrong))[:8])
     _independent(launch, recordings, plan)
     notes = (*plan.notes, *plan.not_compared.values(), *plan.of)
-    return Traced(text=text, ranks=tuple(sorted(recordings)), world=count, notes=notes), first
+    single = [a.values[0] for a in asked.answers.values() if asked.fixed or (first.own and not a.found)]
+    written_out = set(map(int, re.findall(r"\b\d+\b", "\n".join(first.source))))
+    divisors = tuple(n.denominator for n in single if n.numerator == 1 < n.denominator and n.denominator in written_out)
+    return Traced(text=text, ranks=tuple(sorted(recordings)), world=count, notes=notes, divisors=divisors), first
 
 
-def _with_others(launch: Launch, backend: str, splits: Mapping[str, str], traced: Traced, first: Recording) -> Traced:
+def _right_elsewhere(traced: Traced) -> bool:
+    """Whether a step that is refuted with these ranks is right with a number of ranks that stands in the script."""
+    program = read(traced.text)
+    if not traced.divisors or judge(program, shortest=False).word != "refuted":
+        return False
+    others = (replace(program, axes=tuple(replace(axis, degree=n) for axis in program.axes)) for n in traced.divisors)
+    return len(program.axes) > 1 or any(judge(other, shortest=False).word == "proved" for other in others)
+
+
+def _with_others(
+    launch: Launch, backend: str, splits: Mapping[str, str], constant: Fraction | None, traced: Traced, first: Recording
+) -> Traced:
     """A step of a script whose other optimizers update in other steps: one of these, if it is not proved, or this one. Raises InputError
     where an optimizer does not update in many steps."""
     trained, left, number = _names(first, first.updates), _names(first, first.idle), launch.step
@@ -153,7 +180,7 @@ def _with_others(launch: Launch, backend: str, splits: Mapping[str, str], traced
         names = _names(other, other.updates)
         if names & left:
             note = f"This is step {number}, which trains other parameters than step {launch.step}: that one is proved by itself."
-            found = _noted(_traced(replace(launch, step=number), backend, splits)[0], note)
+            found = _noted(_traced(replace(launch, step=number), backend, splits, constant)[0], note)
             if judge(read(found.text)).word != "proved":
                 return found
             note = f"Step {number} trains other parameters ({', '.join(sorted(names - trained)[:3])}): it is proved by itself."
@@ -191,7 +218,17 @@ def _as_one(
     return recordings, one
 
 
-def _planned(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[dict[int, Recording], StepPlan]:
+def _planned(launch: Launch, backend: str, splits: Mapping[str, str], constant: Fraction | None) -> tuple[dict[int, Recording], StepPlan]:
+    """What ranks did, and the step that this is, of a loss with a given constant."""
+    recordings, plan = _run(launch, backend, splits)
+    if constant is None:
+        return recordings, plan
+    recordings[0].constants = tuple(range(len(plan.turn.numbers))) if constant != 1 else ()
+    note = f"That its loss is {written(constant)} times a mean was given: `--loss-constant`."
+    return recordings, replace(with_multiple(plan, constant), notes=[*plan.notes, note])
+
+
+def _run(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[dict[int, Recording], StepPlan]:
     """What ranks did, and the step that this is. Where a loss may hang on what ranks exchange, or parameters are sent after the update,
     real processes run in any case."""
     if backend == "gloo":
@@ -245,11 +282,39 @@ def _said(first: Recording, plan: StepPlan, again: Again) -> tuple[str, Asked]:
     """The program of a step, with its factors as they are to be read."""
     text, asked = write(plan, first)
     found = [answer.found for answer in asked.answers.values()]
-    if any(len(one) > 1 for one in found) or (first.own and not all(map(_of_batches, found))):
-        left = _settled(first, plan, asked, again)
+    own = first.own or any(of_axes(n, plan) for n in plan.turn.numbers if n not in first.scales)
+    if any(len(one) > 1 for one in found) or (own and not all(map(_of_batches, found))):
+        try:
+            left = _settled(first, plan, asked, again)
+        except InputError:
+            wrong = _wrong_as_recorded(first, plan, asked)
+            if wrong is None:
+                raise
+            asked.fixed = True
+            return wrong, asked
         text, _ = write(plan, first, left)
         _not_by_chance(first, plan, asked, left, text)
     return text, asked
+
+
+def _wrong_as_recorded(first: Recording, plan: StepPlan, asked: Asked) -> str | None:
+    """The step with the numbers with which it was recorded, if it is refuted so, however factors are read: all products that a
+    factor may be have one value there. A sum may be divided by elements or by samples, or by neither."""
+    note = "A factor can be read in several ways. With these numbers all have one value, and the step is wrong with it."
+    fixed = replace(plan, fixed=True, notes=[*plan.notes, note])
+    ways = {
+        where: [
+            *(frozenset(r for r in answer.found if r[0] == i) for i in sorted({i for i, _ in answer.found})),
+            *([] if where.startswith(SCALES) else [frozenset[Reading]()]),
+        ]
+        for where, answer in asked.answers.items()
+        if answer.found
+    }
+    if prod(map(len, ways.values())) > _WAYS:
+        return None
+    text = write(fixed, first, {where: frozenset() for where in ways if where.startswith(SCALES)})[0]
+    texts = {text, *(write(fixed, first, dict(zip(ways, way, strict=True)))[0] for way in product(*ways.values()))}
+    return text if all(judge(read(one), shortest=False).word == "refuted" for one in texts) else None
 
 
 def _not_by_chance(first: Recording, plan: StepPlan, asked: Asked, left: Left, text: str) -> None:
@@ -308,6 +373,9 @@ def _settled(first: Recording, plan: StepPlan, asked: Asked, planned: Again) -> 
     help = f"record it with another number of ranks, with which these differ: `--world {max(ranks)}`" if ranks else BY_HAND
     if ranks and not all(left[w] for w in unclear):
         help += ", and give the script samples enough for so many micro-batches on each"
+    numbers = [n for n in plan.turn.numbers if n not in first.scales]
+    if numbers and plan.constant == 1 and f"{SCALES}loss" in unclear:
+        help += f"; or {remedy(prod(numbers, start=Fraction(1)))}"
     refuse_lines(first.script, first.source, texts[:8], help=help)
     return left
 
@@ -398,12 +466,12 @@ def _shape(recording: Recording, lines: Sequence[tuple[int, ...]] = ()) -> Grid:
     return with_stages(grid(recording.mesh, groups, recording.world), lines)
 
 
-def _world(text: str) -> int:
-    """The script's own ``WORLD``, or two. Raises InputError for one that has to be worked out."""
+def _world(text: str) -> int | None:
+    """The script's own ``WORLD``. Raises InputError for one that has to be worked out."""
     match = re.search(r"^WORLD\s*=\s*(.*?)\s*(?:#.*)?$", text, re.MULTILINE)
     if match and not re.fullmatch(r"\d{1,9}", match[1]):
         refuse("PP603", f"the script's `WORLD` is `{match[1]}`: no number that can be read", help="say how many ranks it has: `--world N`")
-    return int(match[1]) if match else 2
+    return int(match[1]) if match else None
 
 
 def _check(world: int, splits: Mapping[str, str]) -> None:

@@ -155,7 +155,9 @@ class _Writer:
         self.add(f"# Recorded from {recording.script}: one step of rank 0 of {recording.world} ({ranks}{loops}).")
         for note in (*plan.notes, *plan.of):
             self.add(f"# {note}")
-        self.add(f"mesh({', '.join(plan.grid.sizes)})")
+        self.add(f"mesh({', '.join(f'{n}={s}' if plan.fixed else n for n, s in plan.grid.sizes.items())})")
+        if plan.fixed and plan.turns > 1:
+            self.add(f"count(microbatches={plan.turns})")
         usual = {a: w for a, w in plan.splits.items() if USUAL_SPLITS.get(a) != w}
         if usual:
             self.add(f"splits({', '.join(f'{a}={chr(34)}{w}{chr(34)}' for a, w in usual.items())})")
