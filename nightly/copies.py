@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
 
 from copies_scripts import KEPT, PARTED, script  # noqa: E402
-from crossed_scripts import CROSSED, STRAIGHT  # noqa: E402
+from crossed_scripts import CROSSED, HANDED, STRAIGHT  # noqa: E402
 from dropped_scripts import COUNTED, DROPPED  # noqa: E402
 from lost_scripts import LEFT, LOST  # noqa: E402
 from misplaced_scripts import MISPLACED, PLACED  # noqa: E402
@@ -22,17 +22,18 @@ from untrained_scripts import TRAINED, UNTRAINED  # noqa: E402
 
 from placeproof.measure.record.crossed import crossed  # noqa: E402
 from placeproof.measure.record.dropped import dropped  # noqa: E402
+from placeproof.measure.record.handed import handed  # noqa: E402
 from placeproof.measure.record.launch import Launch, beyond_step, forked  # noqa: E402
 from placeproof.measure.record.lost import lost  # noqa: E402
 from placeproof.measure.record.misplaced import misplaced  # noqa: E402
 from placeproof.measure.record.parted import parted  # noqa: E402
 from placeproof.measure.record.untrained import untrained  # noqa: E402
 
-KINDS = {parted: PARTED, lost: LOST, dropped: DROPPED, untrained: UNTRAINED, misplaced: MISPLACED, crossed: CROSSED}
+KINDS = {parted: PARTED, lost: LOST, dropped: DROPPED, untrained: UNTRAINED, misplaced: MISPLACED, crossed: CROSSED, handed: HANDED}
 WRONG = {name: (body, kind) for kind, bodies in KINDS.items() for name, body in bodies.items()}
 RIGHT = {name: (body, None) for name, body in (KEPT | LEFT | COUNTED | TRAINED | PLACED | STRAIGHT).items()}
 #: Scripts that are whole.
-WHOLE = CROSSED | STRAIGHT
+WHOLE = CROSSED | HANDED | STRAIGHT
 
 
 def main() -> int:

@@ -1,6 +1,7 @@
 """Pipelines of two stages and four micro-batches: in some of them gradients go back to another micro-batch, others only look so.
 
-Each is what a stage does in one step. ``CROSSED`` says what is wrong; ``STRAIGHT`` are right, or do on purpose what no order mends.
+Each is what a stage does in one step. ``CROSSED`` and ``HANDED`` say what is wrong; ``STRAIGHT`` are right, or do on purpose what no order
+mends.
 """
 
 from __future__ import annotations
@@ -69,6 +70,17 @@ CROSSED = {
         "for out in reversed(outs):\n    torch.autograd.backward([out], [got()])", GIVE, before="opt = torch.optim.Adam(model.parameters())"
     ),
 }
+HANDED = {
+    "one number in all places": script("for out in outs:\n    got()\n    out.backward(torch.ones_like(out))", GIVE),
+    "the mean of it": script("for out in outs:\n    one = got()\n    out.backward(one.mean().expand_as(one))", GIVE),
+    "a buffer that keeps what it had": script(
+        "for x in xs:\n    out = model(x)\n    put(out)\n    out.backward(got())",
+        "for y in ys:\n    buffer.data.copy_(got())\n    (F.mse_loss(model(buffer), y) / N).backward()\n    put(buffer.grad)",
+        forward="",
+        losses="buffer = torch.empty(2, 6).requires_grad_()",
+    ),
+    "the sum of all that are there": script(BACK, GIVE.replace("put(h.grad)", "put(sum(i.grad for i in ins if i.grad is not None))")),
+}
 STRAIGHT = {
     "in order": script(BACK, GIVE),
     "both from the last one": script(
@@ -89,7 +101,8 @@ STRAIGHT = {
     "clipped on the way": script("for out in outs:\n    one = got()\n    out.backward(one / one.norm().clamp(min=1e-3))", GIVE),
     "noise": script("for out in outs:\n    one = got()\n    out.backward(one + 0.01 * torch.randn_like(one))", GIVE),
     "late by one on purpose": script("late = torch.zeros(2, 6)\nfor out in outs:\n    out.backward(late)\n    late = got()", GIVE),
-    "ones": script("for out in outs:\n    got()\n    out.backward(torch.ones_like(out))", GIVE),
+    "nothing, as the first stage is frozen": script("for out in outs:\n    out.backward(got() * 0)", GIVE),
+    "signs": script("for out in outs:\n    one = got()\n    out.backward(one.sign() * one.abs().mean())", GIVE),
     "the same samples twice": script(
         "for out in [outs[1], outs[0], *outs[2:]]:\n    out.backward(got())", GIVE, before="xs[1], ys[1] = xs[0], ys[0]"
     ),

@@ -1,4 +1,4 @@
-"""Gradients that go back to another micro-batch of a pipeline refute it; what only looks like it does not.
+"""Gradients that go back to another micro-batch of a pipeline refute it, and others that none made; what only looks like it does not.
 
 ``nightly/copies.py`` runs all scripts of this kind.
 """
@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from crossed_scripts import CROSSED, STRAIGHT
+from crossed_scripts import CROSSED, HANDED, STRAIGHT
 
 from placeproof.cli.main import run
 from placeproof.measure.record.crossed import crossed
+from placeproof.measure.record.handed import handed
 from placeproof.measure.record.launch import Launch, beyond_step, forked
+from placeproof.measure.record.recording import Recording
 from placeproof.measure.record.witness import Witness
 
 
@@ -25,11 +28,16 @@ def _processes() -> None:
         pytest.skip("this system cannot fork processes")
 
 
-def found(text: str, folder: Path) -> Witness | None:
+def found(text: str, folder: Path, kind: Callable[[Mapping[int, Recording], int], Witness | None] = crossed) -> Witness | None:
     """What is said of a script."""
     path = folder / "train.py"
     path.write_text(text, encoding="utf-8")
-    return crossed(forked(Launch(script=path, world=2, timeout=60), beyond_step), 1)
+    return kind(forked(Launch(script=path, world=2, timeout=60), beyond_step), 1)
+
+
+def either(recordings: Mapping[int, Recording], step: int) -> Witness | None:
+    """What one of both kinds says."""
+    return crossed(recordings, step) or handed(recordings, step)
 
 
 @pytest.mark.parametrize(
@@ -53,10 +61,20 @@ def test_a_gradient_of_another_micro_batch_is_a_witness(name: str, turn: int, so
         "the same samples twice",
         "crossed in a pass of other samples that is thrown away",
         "a loss over pairs of micro-batches",
+        "signs",
     ],
 )
 def test_gradients_that_go_back_where_they_belong_or_are_others_on_purpose_are_none(name: str, tmp_path: Path) -> None:
-    assert found(STRAIGHT[name], tmp_path) is None
+    assert found(STRAIGHT[name], tmp_path, either) is None
+
+
+@pytest.mark.parametrize(("name", "instead"), [("one number in all places", "one number"), ("a buffer that keeps what it had", "the sum")])
+def test_a_gradient_that_no_stage_made_of_the_micro_batch_is_a_witness(name: str, instead: str, tmp_path: Path) -> None:
+    witness = found(HANDED[name], tmp_path, handed)
+    assert witness is not None
+    assert str(witness.numbers["instead"]).startswith(instead)
+    assert witness.numbers["made"] != witness.numbers["begun"]
+    assert "backward(" in witness.source[witness.line - 1]
 
 
 def test_a_pipeline_whose_gradients_are_crossed_is_refuted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

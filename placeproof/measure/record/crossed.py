@@ -12,16 +12,16 @@ from collections import Counter
 from collections.abc import Mapping
 
 from placeproof.measure.record.recording import Recording, Stretch
-from placeproof.measure.record.sides import kept
+from placeproof.measure.record.sides import stretches_of
 from placeproof.measure.record.witness import Witness
 
 
 def crossed(recordings: Mapping[int, Recording], step: int) -> Witness | None:
     """The first pass that begins with the gradient of another micro-batch; None where there is none, or nothing certain can be said."""
-    ends = [(r, stretch, *end) for r in recordings.values() for stretch in _of_step(r) for end in stretch.ends]
+    ends = [(r, stretch, *end) for r in recordings.values() for stretch in stretches_of(r) for end in stretch.ends]
     tensors, gradients = (Counter(one[n] for one in ends) for n in (2, 3))
-    unclear = any(r.relabelled or any(s.overwritten or s.losses for s in _of_step(r)) for r in recordings.values())
-    begun = Counter(tensor for r in recordings.values() for stretch in _of_step(r) for tensor, _ in stretch.begins)
+    unclear = any(r.relabelled or any(s.overwritten or s.losses for s in stretches_of(r)) for r in recordings.values())
+    begun = Counter(tensor for r in recordings.values() for stretch in stretches_of(r) for tensor, _ in stretch.begins)
     if unclear or any(count > 1 for counts in (tensors, gradients, begun) for count in counts.values()):
         return None
     made = {tensor: (gradient, stretch, r) for r, stretch, tensor, gradient in ends}
@@ -36,13 +36,9 @@ def crossed(recordings: Mapping[int, Recording], step: int) -> Witness | None:
 _Made = Mapping[str, tuple[str, Stretch, Recording]]
 
 
-def _of_step(recording: Recording) -> list[Stretch]:
-    return recording.stretches[: kept(recording).step]
-
-
 def _crossed(own: Recording, made: _Made) -> int | None:
     """The first pass of a rank that begins with the gradient of another tensor, where its passes together begin with those of all."""
-    stretches = _of_step(own)
+    stretches = stretches_of(own)
     pairs = [s.begins[0] for s in stretches if len(s.begins) == 1]
     if len(pairs) < len(stretches) or not pairs or any(tensor not in made or made[tensor][2] is own for tensor, _ in pairs):
         return None
@@ -54,11 +50,11 @@ def _crossed(own: Recording, made: _Made) -> int | None:
 
 
 def _witness(own: Recording, turn: int, made: _Made, step: int) -> Witness:
-    stretches = _of_step(own)
+    stretches = stretches_of(own)
     tensor, gradient = stretches[turn].begins[0]
     right, stretch, other = made[tensor]
     source = next(n for n, s in enumerate(stretches) if made[s.begins[0][0]][0] == gradient)
-    values = stretch.largest[right], stretches[turn].largest[gradient]
+    values = [max(found.tolist(), key=abs) for found in (stretch.gradients[right], stretches[turn].gradients[gradient])]
     return Witness(
         script=own.script,
         source=own.source,

@@ -24,6 +24,7 @@ from placeproof.measure.record.crossed import crossed
 from placeproof.measure.record.dropped import dropped
 from placeproof.measure.record.experts import number_alike
 from placeproof.measure.record.factor import SCALES, Answer, Asked, Reading, deciding, shown, written
+from placeproof.measure.record.handed import handed
 from placeproof.measure.record.launch import TIMEOUT, EndedError, Launch, beyond_step, derivative_of, faked, forked, functions_of, others_of
 from placeproof.measure.record.losses import as_one
 from placeproof.measure.record.lost import lost
@@ -114,10 +115,8 @@ def _refuting(launch: Launch) -> Witness | None:
         recordings = forked(launch, beyond_step)
     except InputError:  # a script that cannot be followed, or fails, shows nothing
         return None
-    return next(
-        (found for kind in (parted, lost, dropped, untrained, misplaced, crossed) if (found := kind(recordings, launch.step)) is not None),
-        None,
-    )
+    kinds = (parted, lost, dropped, untrained, misplaced, crossed, handed)
+    return next((found for kind in kinds if (found := kind(recordings, launch.step)) is not None), None)
 
 
 def _traced(launch: Launch, backend: str, splits: Mapping[str, str], constant: Fraction | None) -> tuple[Traced, Recording]:

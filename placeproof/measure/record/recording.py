@@ -155,15 +155,15 @@ class Call:
 class Stretch:
     """One backward pass, as it may go on in those of other ranks. ``calls``: whose results it differentiates, by number; ``begins``:
     digests of the tensors and of the gradients with which it begins, none for a loss; ``losses``: it begins with such, too; ``ends``: of
-    the tensors, no parameters, at which it ends, and of the gradients that it makes there. ``overwritten``: something else is there than
-    what was read. ``largest``: the largest element of each of these gradients, by digest."""
+    the tensors, no parameters, at which it ends, and of the gradients that it makes there; ``gradients``: some elements of each of these,
+    in equal distances, by digest. ``overwritten``: something else is there than what was read."""
 
     calls: frozenset[int]
     begins: tuple[tuple[str, str], ...] = ()
     ends: list[tuple[str, str]] = field(default_factory=list)
+    gradients: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     overwritten: bool = False
     losses: bool = False
-    largest: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from placeproof.measure.record.recording import Copy, Kept, Recording, Seen
+from placeproof.measure.record.recording import Copy, Kept, Recording, Seen, Stretch
 
 #: A difference has to be so many times the rounding of the values themselves.
 _ROUNDINGS = 16
@@ -112,6 +112,11 @@ def apart(a: Copy, b: Copy, change: NDArray[np.float64] | float = 0.0) -> NDArra
     limit = np.maximum(_ROUNDINGS * a.rounding * np.maximum(np.abs(a.values), np.abs(b.values)), sqrt(a.rounding) * change)
     differ: NDArray[np.bool_] = finite & (np.abs(a.values - b.values) > limit)
     return differ
+
+
+def stretches_of(recording: Recording) -> list[Stretch]:
+    """The backward passes of the step."""
+    return recording.stretches[: kept(recording).step]
 
 
 def off(change: NDArray[np.float64], gradient: NDArray[np.float64]) -> float:

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -14,6 +16,8 @@ from placeproof.measure.record.makers import Makers
 from placeproof.measure.record.recording import Call, Recording, Stretch
 from placeproof.measure.record.shadow import local
 
+#: About how many elements of a gradient are kept.
+_ELEMENTS = 1024
 #: Of a backward pass that begins with gradients.
 UNJOINED = "backward begins with a gradient that no other rank made, or with several tensors"
 
@@ -87,15 +91,15 @@ class Stretches:
 
     # Backward.
 
-    def begin(self, roots: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> str:
+    def begin(self, roots: Sequence[Tensor], given: Sequence[Tensor | None]) -> str:
         """A backward pass begins, with gradients unless it is of a loss: why it is of none, empty where it is of one."""
-        pairs = list(zip(roots, gradients, strict=True)) if gradients else []
+        pairs = list(zip(roots, given, strict=True)) if given else []
         with _disable_current_modes():
             begun = [(t, g) for t, g in pairs if g is not None and not (g.numel() == 1 and float(g) == 1)]
             begins = tuple((digest(local(t)), digest(local(g))) for t, g in begun)
             losses = bool(begins) and any(t.requires_grad for t, g in pairs if not any(t is known for known, _ in begun))
-            largest = {made: _largest(g) for (_, g), (_, made) in zip(begun, begins, strict=True)}
-        self.recording.stretches.append(Stretch(calls=self._of(roots), begins=begins, losses=losses, largest=largest))
+            gradients = {name: _some(g) for (_, name), (_, g) in zip(begins, begun, strict=True)}
+        self.recording.stretches.append(Stretch(calls=self._of(roots), begins=begins, losses=losses, gradients=gradients))
         self._open = True
         return UNJOINED if begins or len(roots) > 1 else ""
 
@@ -120,15 +124,14 @@ class Stretches:
             was, stretch = self._leaves[id(tensor)][1], self.recording.stretches[-1]
             made = digest(local(gradient))
             stretch.ends.append((was, made))
-            stretch.largest[made] = _largest(gradient)
+            stretch.gradients[made] = _some(gradient)
             self._pending.discard(id(tensor))
             stretch.overwritten |= digest(local(tensor)) != was
 
 
-def _largest(gradient: Tensor) -> float:
-    """The element of it that is farthest from zero."""
+def _some(gradient: Tensor) -> NDArray[np.float64]:
     flat = local(gradient).detach().reshape(-1)
-    return float(flat[flat.abs().argmax()]) if flat.numel() else 0.0
+    return flat[:: max(1, flat.numel() // _ELEMENTS)].double().cpu().numpy()
 
 
 def _storage(tensor: Tensor) -> int:
