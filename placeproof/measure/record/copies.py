@@ -159,6 +159,8 @@ class Copies(Follower):
             self.kept.heard.update(*map(self.nodes.turns, self.shadows.left()))
             moved = [states for place, (tensor, states) in self.places.items() if storage(tensor) != place]
             self.kept.read, self.kept.written = (one.union(self.shared, *moved) for one in (self.kept.read, self.kept.written))
+            for number, term in self.arithmetic.numbers.items():  # those of Python, which are multiplied by what is more than 1 nowhere
+                self.kept.numbers.setdefault(term, min(number, 1.0))
         super().end()
 
     def begins(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -174,10 +176,16 @@ class Copies(Follower):
                 self._hears(func, args, kwargs)
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
-        """Follow one operation, after it was done."""
+        """Follow one operation, after it was done, and keep the number that it makes of norms."""
         done = read_exchange(func, args, kwargs, out) if func.namespace in NAMESPACES and self.phase != "setup" else None
         self.kept.gives |= done is not None and not (done.kind == "broadcast" and done.root != self.recording.rank)
         super().operation(func, args, kwargs, out)
+        if not self.frozen and self.phase != "setup":
+            with _disable_current_modes():
+                for tensor in (local(t) for t in tree_leaves(out) if isinstance(t, Tensor) and t.numel() == 1):
+                    for term in self.shadows.terms(tensor) if self.shadows.known(tensor) else ():
+                        if self.arithmetic.of_norms(term):
+                            self.kept.numbers[term] = float(tensor)
 
     def _keep_made(self) -> None:
         """Before something is sent, what updates have made of parameters."""
@@ -242,6 +250,7 @@ class Copies(Follower):
             self.kept.passes, self.passes = [], 0
             self.kept.stacks, self.kept.heard, self.kept.looked = self.kept.stacks[-1:] if self.depth else [], set(), False
             self.kept.made, self.kept.fed, self.kept.read, self.kept.written = {}, {}, set(), set()
+            self.kept.numbers.clear()
 
     def _exchange(self, done: Exchanged) -> None:
         terms = {n for t in done.reads for n in self.shadows.terms(t) if n > ZERO and self.nodes.is_parameter(n)}

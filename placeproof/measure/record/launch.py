@@ -66,6 +66,12 @@ def beyond_step(launch: Launch, rank: int, trail: Path) -> Recording:
     return recording
 
 
+def scaled_twice(launch: Launch, rank: int, trail: Path) -> Recording:
+    """The same where scalers of gradients begin with twice their scale."""
+    recording: Recording = _session().beyond(launch, rank, trail, scale=2)
+    return recording
+
+
 def others_of(recording: Recording, way: int) -> Follow[list[tuple[str, int]]]:
     """What is wrong with losses of a recorded step as sums over samples, with the lines of the script. ``way``: of replacing samples."""
 

@@ -19,13 +19,25 @@ from placeproof.core.files import read_text
 from placeproof.core.mesh import SPLITS
 from placeproof.measure.record.axes import Grid, grid, with_stages
 from placeproof.measure.record.chain import BY_HAND, refuse_lines
+from placeproof.measure.record.clips import clipped
 from placeproof.measure.record.constant import Again, ByChanceError, Saying, numbers_alike, of_axes, terms_alike, with_constant
 from placeproof.measure.record.crossed import crossed
 from placeproof.measure.record.dropped import dropped
 from placeproof.measure.record.experts import number_alike
 from placeproof.measure.record.factor import SCALES, Answer, Asked, Reading, deciding, shown, written
 from placeproof.measure.record.handed import handed
-from placeproof.measure.record.launch import TIMEOUT, EndedError, Launch, beyond_step, derivative_of, faked, forked, functions_of, others_of
+from placeproof.measure.record.launch import (
+    TIMEOUT,
+    EndedError,
+    Launch,
+    beyond_step,
+    derivative_of,
+    faked,
+    forked,
+    functions_of,
+    others_of,
+    scaled_twice,
+)
 from placeproof.measure.record.losses import as_one
 from placeproof.measure.record.lost import lost
 from placeproof.measure.record.meant import remedy, with_multiple
@@ -111,12 +123,14 @@ def _refuting(launch: Launch) -> Witness | None:
     """What refutes a script that real processes run, on as many ranks as are run here in any case: the first witness of several kinds."""
     if not 1 < launch.world <= _ALL_RANKS:
         return None
+    again = cache(lambda world, twice: forked(replace(launch, world=world), scaled_twice if twice else beyond_step))
     try:
-        recordings = forked(launch, beyond_step)
+        recordings = again(launch.world, False)
     except InputError:  # a script that cannot be followed, or fails, shows nothing
         return None
     kinds = (parted, lost, dropped, untrained, misplaced, crossed, handed)
-    return next((found for kind in kinds if (found := kind(recordings, launch.step)) is not None), None)
+    found = (kind(recordings, launch.step) for kind in kinds)
+    return next((one for one in found if one is not None), None) or clipped(recordings, launch.step, again)
 
 
 def _traced(launch: Launch, backend: str, splits: Mapping[str, str], constant: Fraction | None) -> tuple[Traced, Recording]:

@@ -202,7 +202,8 @@ class Kept:
     parameters; ``read``: those of which anything but an exchange reads that, and ``written``: those that anything but an update or an
     exchange writes. ``gives``: other ranks get something of this one after the set-up. ``stacks``: the lines of the script that each pass
     was begun by. ``heard``: passes of whose gradients something is computed but sums and products with numbers, or is left; ``looked``: a
-    number was read of any tensor. ``fed``: parameters with the gradients that optimizers are given. ``aside``: what these did."""
+    number was read of any tensor. ``fed``: parameters with the gradients that optimizers are given. ``aside``: what these did.
+    ``numbers``: norms of gradients, and what is made of them, by term."""
 
     passes: list[dict[int, Copy]] = field(default_factory=list)
     end: dict[int, Copy] = field(default_factory=dict)
@@ -219,6 +220,7 @@ class Kept:
     looked: bool = False
     fed: dict[int, Copy] = field(default_factory=dict)
     aside: Aside = field(default_factory=Aside)
+    numbers: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)

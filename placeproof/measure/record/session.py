@@ -51,6 +51,8 @@ from placeproof.measure.training.session import undisturbed
 
 #: What every new process begins with (torch==2.13.0: c10::detail, default_rng_seed_val).
 _SEED = 67280421310721
+#: After so many steps a GradScaler's scale grows, unless it is said otherwise (torch==2.13.0).
+_GROWTH = 2000
 #: How often at most a step is run again to find which makers of tensors make single samples.
 _AGAIN = 4
 
@@ -73,9 +75,17 @@ def among_others(launch: Launch, rank: int, trail: Path) -> Recording:
         return _followed(launch, rank, trail, fake=False)
 
 
-def beyond(launch: Launch, rank: int, trail: Path) -> Recording:
-    """Follow this rank of the process group that exists, and keep what it has of parameters until further steps are over."""
-    with undisturbed(), environment(launch, rank):
+def beyond(launch: Launch, rank: int, trail: Path, scale: int = 1) -> Recording:
+    """Follow this rank of the process group that exists, and keep what it has of parameters until further steps are over. ``scale``: times
+    what a GradScaler begins with that would grow by itself."""
+    init = torch.amp.GradScaler.__init__
+
+    def scaling(self: torch.amp.GradScaler, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        if self.is_enabled() and self.get_growth_interval() <= _GROWTH:
+            self._init_scale *= scale
+
+    with undisturbed(), environment(launch, rank), mock.patch.object(torch.amp.GradScaler, "__init__", scaling):
         recording = _followed(launch, rank, trail, fake=False, kind=Copies)
     dist.destroy_process_group()  # one that updates nothing does not know when the others have seen enough, and waits for them
     return recording
