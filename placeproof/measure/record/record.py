@@ -9,10 +9,11 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
 from itertools import combinations, product
 from math import prod
 from pathlib import Path
+from time import monotonic
+from typing import ParamSpec, TypeVar
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Problems, refuse
 from placeproof.core.files import read_text
@@ -54,11 +55,16 @@ from placeproof.programs import read
 from placeproof.semantics.judge.verdict import judge
 
 #: How factors are to be read, by where a program says them.
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 Left = dict[str, frozenset[Reading]]
 #: Up to how many ranks all are run under the fake backend; of more, rank 0 and its neighbour on each axis.
 _ALL_RANKS = 8
 #: How many ways to read the factors of a step are judged, each by itself.
 _WAYS = 32
+#: Seconds that ranks may take where there are other numbers of them, at least, and how many times as long as those that were asked for:
+#: a pipeline may wait for a stage that is not there.
+_SOON, _OTHERS = 50.0, 20
 #: In how many steps an optimizer has to update once.
 _STEPS = 8
 
@@ -119,11 +125,30 @@ def trace(
         raise RefutedError(error.diagnostics, found) from error
 
 
+def _once(find: Callable[_P, _T]) -> Callable[_P, _T]:
+    """A function that is called once with the same arguments, also where it fails: ranks that wait for others do so for long."""
+    known: dict[tuple[object, ...], tuple[_T] | InputError] = {}
+
+    def found(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        key = (*args, *kwargs.items())
+        if key not in known:
+            try:
+                known[key] = (find(*args, **kwargs),)
+            except InputError as error:
+                known[key] = error
+        one = known[key]
+        if isinstance(one, InputError):
+            raise one
+        return one[0]
+
+    return found
+
+
 def _refuting(launch: Launch) -> Witness | None:
     """What refutes a script that real processes run, on as many ranks as are run here in any case: the first witness of several kinds."""
     if not 1 < launch.world <= _ALL_RANKS:
         return None
-    again = cache(lambda world, twice: forked(replace(launch, world=world), scaled_twice if twice else beyond_step))
+    again = _once(lambda world, twice: forked(replace(launch, world=world), scaled_twice if twice else beyond_step))
     try:
         recordings = again(launch.world, False)
     except InputError:  # a script that cannot be followed, or fails, shows nothing
@@ -135,12 +160,23 @@ def _refuting(launch: Launch) -> Witness | None:
 
 def _traced(launch: Launch, backend: str, splits: Mapping[str, str], constant: Fraction | None) -> tuple[Traced, Recording]:
     """One step of a script, and what rank 0 did."""
-    count, again = launch.world, cache(lambda other: _planned(replace(launch, world=other), backend, splits, constant))
+    count, spent = launch.world, list[float]()
+
+    def with_ranks(other: int) -> tuple[dict[int, Recording], StepPlan]:
+        least = launch.timeout if other == count else min(launch.timeout, max(_SOON, _OTHERS * spent[0]))
+        began = monotonic()
+        try:
+            return _planned(replace(launch, world=other, timeout=least), backend, splits, constant)
+        finally:
+            spent.append(monotonic() - began)
+
+    again = _once(with_ranks)
     recordings, plan = again(count)
     first = recordings[0]
     text, asked = _said(first, plan, again)
     if plan.turns > 1 and as_one(plan, recordings) is not None and judge(read(text)).word == "refuted":
-        again = cache(lambda other, planned=again: _as_one(*planned(other)))
+        planned = again
+        again = _once(lambda other: _as_one(*planned(other)))
         plan = again(count)[1]
         text, asked = _said(first, plan, again)
     given = re.findall(r"\d+", " ".join(launch.arguments))
