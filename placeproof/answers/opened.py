@@ -93,8 +93,8 @@ def compared(model: Model, c: ModelComparison) -> Live | None:
 
     members = {i: m for i, m in enumerate(c.members) if m.values and len(m.d.costs) == 1}
     every = {i: {**{name: Fraction(n) for name, n in m.d.values.items()}, **m.values} for i, m in members.items()}
-    values = {name: n for name in _OF_MODEL for n in {own.get(name) for own in every.values()} if n is not None}
-    values = {name: n for name, n in values.items() if all(own.get(name) == n for own in every.values())}
+    first = next(iter(every.values()), {})
+    values = {name: first[name] for name in _OF_MODEL if name in first and all(own.get(name) == first[name] for own in every.values())}
     known = {}
     for i, member in members.items():
         fixed = {symbol(name): Rational(n.numerator, n.denominator) for name, n in every[i].items() if name not in values}

@@ -151,13 +151,7 @@ def question(
     if run.run_by is not None and run.run_by.modules:
         message = f"`{run.run_by.name}` runs modules of one device, and plans split their tensors"
         problems.add("PP310", message, help="another implementation, or none")
-    if not counts:
-        problems.add("PP202", "a plan is for some number of devices", help="for example 8")
-    for number in (n for n in counts if not 1 <= n <= 1 << 20):
-        problems.add("PP202", f"{number:,} devices cannot be planned for", help=f"from 1 to {1 << 20:,}")
-    joined = clock.cluster.levels[-1].joins
-    if joined is not None and counts and counts[-1] > joined:
-        problems.add("PP202", f"{clock.cluster.name} joins {joined} devices, and {counts[-1]} are asked for", help=f"at most {joined}")
+    _check_devices(counts, clock.cluster, problems)
     open_ = {str(s) for n in model.symbols().values() if not isinstance(n, int) for s in n.free_symbols}
     for name in sorted(open_ - {"b"} - names):
         problems.add("PP203", f"`{name}` of {model.name} is not set ({info(name).meaning})", help=how_to_set(name))
@@ -169,6 +163,17 @@ def question(
         reserve=clock.reserve, run_by=run.run_by, fp8=run.fp8, padding=run.padding, widths={**WIDTHS, **run.widths},
         surely=surely,
     )  # fmt: skip
+
+
+def _check_devices(counts: Sequence[int], cluster: Cluster, problems: Problems) -> None:
+    """Numbers of devices, the least first, that a cluster has."""
+    if not counts:
+        problems.add("PP202", "a plan is for some number of devices", help="for example 8")
+    for number in (n for n in counts if not 1 <= n <= 1 << 20):
+        problems.add("PP202", f"{number:,} devices cannot be planned for", help=f"from 1 to {1 << 20:,}")
+    joined = cluster.levels[-1].joins
+    if joined is not None and counts and counts[-1] > joined:
+        problems.add("PP202", f"{cluster.name} joins {joined} devices, and {counts[-1]} are asked for", help=f"at most {joined}")
 
 
 def grid(task: Task, pins: Pins, count: int, why: Sequence[str] = (), objective: str = "time", *, uneven: bool = False) -> Space:

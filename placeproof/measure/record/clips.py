@@ -342,17 +342,14 @@ def _witness(recording: Recording, one: Clipped, step: int, broken: _Broken) -> 
     norm = None if kept is None else kept.numbers.get(one.norm)
     by = None if kept is None else kept.numbers.get(one.number)
     told = f"rank {recording.rank} multiplies gradients by {by:.6g}" + (f", made of the norm {norm:.6g}" if norm is not None else "")
-    return Witness(
-        script=recording.script,
-        source=recording.source,
-        world=recording.world,
-        step=step,
+    return Witness.of(
+        recording,
+        step,
         condition="gradient integrity",
         line=one.line,
         claim=claim,
         seen=(*seen, told),
         numbers={**numbers, "norm": norm, "factor": by},
-        reasons=(),
         summary="no one device clips like that, whatever its rule is",
         remark="What may clip is any number that one device could make of its gradients: it knows of no ranks.",
     )

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from placeproof.measure.record.recording import Recording, Stretch
-from placeproof.measure.record.sides import stretches_of
+from placeproof.measure.record.sides import read_by_updates, stretches_of
 from placeproof.measure.record.witness import Witness
 
 
@@ -43,10 +43,9 @@ def _crossed(own: Recording, made: _Made) -> int | None:
     if len(pairs) < len(stretches) or not pairs or any(tensor not in made or made[tensor][2] is own for tensor, _ in pairs):
         return None
     right = [made[tensor][0] for tensor, _ in pairs]
-    read = frozenset[int]().union(*(own.nodes.turns(n) for terms in own.updates.values() for n in terms))
     wrong = [n for n, (gradient, (_, begun)) in enumerate(zip(right, pairs, strict=True)) if gradient != begun]
     permuted = {*right} == {begun for _, begun in pairs}
-    return wrong[0] if wrong and permuted and read >= {*range(len(stretches))} else None
+    return wrong[0] if wrong and permuted and read_by_updates(own) >= {*range(len(stretches))} else None
 
 
 def _witness(own: Recording, turn: int, made: _Made, step: int) -> Witness:
@@ -55,11 +54,9 @@ def _witness(own: Recording, turn: int, made: _Made, step: int) -> Witness:
     right, stretch, other = made[tensor]
     source = next(n for n, s in enumerate(stretches) if made[s.begins[0][0]][0] == gradient)
     values = [max(found.tolist(), key=abs) for found in (stretch.gradients[right], stretches[turn].gradients[gradient])]
-    return Witness(
-        script=own.script,
-        source=own.source,
-        world=own.world,
-        step=step,
+    return Witness.of(
+        own,
+        step,
         condition="gradient integrity",
         line=own.turns[turn].line,
         claim=f"backward pass {turn + 1} of rank {own.rank} begins with the gradient that rank {other.rank} has made of the same tensor",
@@ -68,7 +65,6 @@ def _witness(own: Recording, turn: int, made: _Made, step: int) -> Witness:
             f"that is, bit for bit, the gradient of the tensor of pass {source + 1}: each one that was made begins a pass, but not its own",
         ),
         numbers={"rank": own.rank, "pass": turn + 1, "of": source + 1, "largest": values[0], "largest_begun": values[1]},
-        reasons=(),
         summary="a stage goes back through each micro-batch with the gradient of this one",
         remark="Receive gradients in the order in which the next stage sends them.",
     )

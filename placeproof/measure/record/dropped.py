@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placeproof.measure.record.recording import Copy, Recording
-from placeproof.measure.record.sides import Sides, along, begin_alike, kept, off, passes_of, sides_of, sums_of
+from placeproof.measure.record.sides import Sides, along, begin_alike, kept, off, passes_of, read_by_updates, sides_of, sums_of
 from placeproof.measure.record.witness import Witness
 
 #: So many passes at least: half of a square is a loss that is common with two.
@@ -29,7 +29,7 @@ def dropped(recordings: Mapping[int, Recording], step: int) -> Witness | None:
     """The backward passes of a step of which no update reads anything; None where there are none, or nothing certain can be said."""
     every = [r for _, r in sorted(recordings.items())]
     counts = {len(r.turns) for r in every} | {passes_of(r.rank, recordings, step) for r in every}
-    read = frozenset[int]().union(*(r.nodes.turns(n) for r in every for terms in r.updates.values() for n in terms))
+    read = frozenset[int]().union(*map(read_by_updates, every))
     count = min(counts)
     left = [n for n in range(count) if n not in read]
     if len(counts) > 1 or count < _PASSES or not left or not read or not begin_alike(recordings):
@@ -76,14 +76,12 @@ def _witness(every: Sequence[Recording], step: int, sides: Mapping[int, Sides], 
     own = [kept(first).passes[n][index] for n in range(count)]
     gradients = [one.gradient for one in own if one.gradient is not None]
     place = int(np.abs(gradients[left[0]]).argmax())
-    name, element = first.states[index].name, [int(n) for n in np.unravel_index(int(copy.places[place]), copy.shape)]
+    name, element = first.states[index].name, copy.element(place)
     values = [float(g[place]) for g in gradients]
     what, lost = f"`{name}`[{', '.join(map(str, element))}]", ", ".join(str(n + 1) for n in left)
-    return Witness(
-        script=first.script,
-        source=first.source,
-        world=first.world,
-        step=step,
+    return Witness.of(
+        first,
+        step,
         condition="gradient integrity",
         line=first.turns[left[0]].line,
         claim=f"the update reads the gradients of all {count} backward passes",
@@ -98,7 +96,6 @@ def _witness(every: Sequence[Recording], step: int, sides: Mapping[int, Sides], 
             "dropped": [n + 1 for n in left],
             "read": "end" if sides[index].ends else "forward",
         },
-        reasons=(),
         summary=f"a step of {count} micro-batches trains with all of them",
         remark="Make gradients zero once for all of them, and add up what is made of each.",
     )

@@ -77,11 +77,9 @@ def _witness(recording: Recording, turn: int, own: _Made, begun: NDArray[np.floa
     place = int(np.abs(begun - ratio * own.values).argmax())
     wanted, got = float(own.values[place]), float(begun[place])
     texts = shown(wanted, got)
-    return Witness(
-        script=recording.script,
-        source=recording.source,
-        world=recording.world,
-        step=step,
+    return Witness.of(
+        recording,
+        step,
         condition="gradient integrity",
         line=recording.turns[turn].line,
         claim=f"backward of rank {recording.rank} goes on with the gradient that rank {own.rank} has made of the same micro-batch",

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from math import sqrt
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,8 +114,10 @@ def _of_update(one: _Lost, every: Sequence[Recording], step: int) -> Witness:
     name, what, place = _named(one)
     before, made = shown(float(one.before.values[place]), float(one.made.values[place]))
     by = f"rank {one.sent.root} sends" if one.sent.kind == "broadcast" else "is taken of what ranks give"
-    return Witness(
-        **_common(one, step),
+    return Witness.of(
+        one.own,
+        step,
+        line=_line(one),
         condition="state consistency",
         claim=f"what rank {one.own.rank} has made of `{name}` is there {when}",
         seen=(
@@ -134,8 +136,10 @@ def _of_update(one: _Lost, every: Sequence[Recording], step: int) -> Witness:
 def _of_rank(one: _Lost, other: Recording) -> Witness:
     _, what, place = _named(one)
     made, after = shown(float(one.made.values[place]), float(one.after.values[place]))
-    return Witness(
-        **_common(one, 1),
+    return Witness.of(
+        one.own,
+        1,
+        line=_line(one),
         condition="gradient integrity",
         claim=f"the samples of rank {one.own.rank} have trained anything",
         seen=(
@@ -148,22 +152,17 @@ def _of_rank(one: _Lost, other: Recording) -> Witness:
     )
 
 
-def _common(one: _Lost, step: int) -> dict[str, Any]:
-    own, line = one.own, one.sent.line or kept(one.own).lines.get(one.index, 0)
-    return {"script": own.script, "source": own.source, "world": own.world, "step": step, "line": line, "reasons": ()}
+def _line(one: _Lost) -> int:
+    return one.sent.line or kept(one.own).lines.get(one.index, 0)
 
 
 def _named(one: _Lost) -> tuple[str, str, int]:
     """A parameter, the element of it that is shown, and its place."""
     name, place = one.own.states[one.index].name, int(one.gap.argmax())
-    return name, f"`{name}`[{', '.join(map(str, _element(one, place)))}]", place
-
-
-def _element(one: _Lost, place: int) -> list[int]:
-    return [int(n) for n in np.unravel_index(int(one.before.places[place]), one.before.shape)]
+    return name, f"`{name}`[{', '.join(map(str, one.before.element(place)))}]", place
 
 
 def _numbers(one: _Lost, place: int) -> dict[str, object]:
     values = {"before": float(one.before.values[place]), "after": float(one.after.values[place])}
     name = one.own.states[one.index].name
-    return {"parameter": name, "element": _element(one, place), **values, "read": "end" if one.ends else "forward"}
+    return {"parameter": name, "element": one.before.element(place), **values, "read": "end" if one.ends else "forward"}

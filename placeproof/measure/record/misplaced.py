@@ -82,11 +82,9 @@ def _witness(
     own, taken = names[place], names[int(source[place])]
     values = float(before[place]), float(before[source[place]]), float(after[place])
     texts = shown(*values)
-    return Witness(
-        script=first.script,
-        source=first.source,
-        world=first.world,
-        step=step,
+    return Witness.of(
+        first,
+        step,
         condition="state consistency",
         line=max((first.nodes[n].line for i in sides for n in first.final.get(i, ())), default=0),
         claim=f"{own} is after the step what the step has made of {own}",
@@ -102,7 +100,6 @@ def _witness(
             "after": values[2],
             "read": "end" if next(iter(sides.values())).ends else "forward",
         },
-        reasons=(),
         summary="one device trains each element where it is",
         remark="Put the parts of ranks together in the order in which they were cut.",
     )

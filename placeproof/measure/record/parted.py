@@ -84,16 +84,14 @@ def _witness(pair: tuple[Recording, Recording], step: int, index: int, sides: Si
     a, b = pair
     copy, name = sides.before[0], a.states[index].name
     lines = [kept(r).lines.get(index, 0) for r in pair]
-    element = [int(n) for n in np.unravel_index(int(copy.places[place]), copy.shape)]
+    element = copy.element(place)
     before, *after = (float(c.values[place]) for c in (copy, *sides.after))
     texts = shown(before, *after)
     when = "when the script ends" if sides.ends else "when the next forward reads them"
     what = f"`{name}`[{', '.join(map(str, element))}]"
-    return Witness(
-        script=a.script,
-        source=a.source,
-        world=a.world,
-        step=step,
+    return Witness.of(
+        a,
+        step,
         condition="state consistency",
         line=max(lines),
         claim=f"ranks {a.rank} and {b.rank} have the same `{name}` {when}",

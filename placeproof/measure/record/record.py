@@ -158,19 +158,24 @@ def _refuting(launch: Launch) -> Witness | None:
     return next((one for one in found if one is not None), None) or clipped(recordings, launch.step, again)
 
 
-def _traced(launch: Launch, backend: str, splits: Mapping[str, str], constant: Fraction | None) -> tuple[Traced, Recording]:
-    """One step of a script, and what rank 0 did."""
-    count, spent = launch.world, list[float]()
+def _with_ranks(launch: Launch, backend: str, splits: Mapping[str, str], constant: Fraction | None) -> Again:
+    """The step with so many ranks, those of the launch first."""
+    spent = list[float]()
 
-    def with_ranks(other: int) -> tuple[dict[int, Recording], StepPlan]:
-        least = launch.timeout if other == count else min(launch.timeout, max(_SOON, _OTHERS * spent[0]))
+    def planned(world: int) -> tuple[dict[int, Recording], StepPlan]:
+        most = launch.timeout if world == launch.world else min(launch.timeout, max(_SOON, _OTHERS * spent[0]))
         began = monotonic()
         try:
-            return _planned(replace(launch, world=other, timeout=least), backend, splits, constant)
+            return _planned(replace(launch, world=world, timeout=most), backend, splits, constant)
         finally:
             spent.append(monotonic() - began)
 
-    again = _once(with_ranks)
+    return _once(planned)
+
+
+def _traced(launch: Launch, backend: str, splits: Mapping[str, str], constant: Fraction | None) -> tuple[Traced, Recording]:
+    """One step of a script, and what rank 0 did."""
+    count, again = launch.world, _with_ranks(launch, backend, splits, constant)
     recordings, plan = again(count)
     first = recordings[0]
     text, asked = _said(first, plan, again)

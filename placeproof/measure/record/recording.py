@@ -178,6 +178,10 @@ class Copy:
     values: NDArray[np.float64]
     gradient: NDArray[np.float64] | None
 
+    def element(self, place: int) -> list[int]:
+        """Where an element lies of which there is a value."""
+        return [int(n) for n in np.unravel_index(int(self.places[place]), self.shape)]
+
 
 @dataclass(slots=True, kw_only=True)
 class Aside:

@@ -119,6 +119,11 @@ def stretches_of(recording: Recording) -> list[Stretch]:
     return recording.stretches[: kept(recording).step]
 
 
+def read_by_updates(recording: Recording) -> frozenset[int]:
+    """The backward passes, by their numbers, of whose gradients updates read something."""
+    return frozenset[int]().union(*(recording.nodes.turns(n) for terms in recording.updates.values() for n in terms))
+
+
 def off(change: NDArray[np.float64], gradient: NDArray[np.float64]) -> float:
     """How far a change is from the multiple of a gradient that is next to it, relative to its largest element; 1 without a change."""
     square, size = float(gradient @ gradient), float(np.abs(change).max())

@@ -22,11 +22,9 @@ def untrained(recordings: Mapping[int, Recording], step: int) -> Witness | None:
     first = every[0]
     own = kept(first).aside
     size, name = own.gradient
-    return Witness(
-        script=first.script,
-        source=first.source,
-        world=first.world,
-        step=step,
+    return Witness.of(
+        first,
+        step,
         condition="gradient integrity",
         line=own.lines[0],
         claim=f"the update reads the gradient of `{name}`",

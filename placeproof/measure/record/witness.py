@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from placeproof.measure.record.recording import Recording
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +28,27 @@ class Witness:
     reasons: tuple[str, ...]
     summary: str
     remark: str
+
+    @classmethod
+    def of(
+        cls,
+        recording: Recording,
+        step: int,
+        *,
+        condition: str,
+        line: int,
+        claim: str,
+        seen: tuple[str, ...],
+        numbers: Mapping[str, object],
+        summary: str,
+        remark: str,
+        reasons: tuple[str, ...] = (),
+    ) -> Witness:
+        """What a step of the script shows that was recorded."""
+        return cls(
+            script=recording.script, source=recording.source, world=recording.world, step=step, condition=condition, line=line, claim=claim,
+            seen=seen, numbers=numbers, reasons=reasons, summary=summary, remark=remark,
+        )  # fmt: skip
 
 
 def shown(*numbers: float) -> list[str]:

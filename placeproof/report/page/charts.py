@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from placeproof.report.document import pointer
+from placeproof.report.models.answer import FITS
 
 #: How a figure is written: gigabytes, seconds, a share in percent, a number.
 Written: TypeAlias = Literal["giga", "seconds", "percent", "number"]
@@ -258,8 +259,6 @@ def _seconds(data: Mapping[str, Any], at: _Reader) -> Iterator[Chart]:
 
 # Comparisons and plans.
 
-_FITS = {True: "fits", False: "does not fit", None: "may not fit"}
-
 
 def _of_comparison(data: Mapping[str, Any], lines: _Programs) -> Iterator[Chart]:
     at = _Reader(data)
@@ -300,7 +299,7 @@ def _of_models(data: Mapping[str, Any], lines: _Programs) -> Iterator[Chart]:
         seconds = at("strategies", i, "time", "seconds", written="seconds")
         tokens = at("strategies", i, "time", "tokens_per_second_and_device", written="number")
         mfu = at("strategies", i, "time", "mfu", written="percent")
-        cells = (*_cells([tokens, mfu, seconds]), _FITS[each[i]["time"]["fits"]])
+        cells = (*_cells([tokens, mfu, seconds]), FITS[each[i]["time"]["fits"]])
         rows.append(Row(label=each[i]["strategy"], cells=cells, bar=(tokens,)))
     if rows:
         heads = ("strategy", "tokens a second and device", "MFU", "step", "memory")
@@ -316,7 +315,7 @@ def _memory_of_plans(data: Mapping[str, Any]) -> Iterator[Chart]:
     """Tensors of the fullest device beside the least room that one of the plans leaves for them."""
     at, plans = _Reader(data), data["plans"]
     rows = tuple(
-        Row(label=f"{i + 1}. {plan['strategy']}", cells=(*_cells([most := at("plans", i, "most")]), _FITS[plan["fits"]]), bar=(most,))
+        Row(label=f"{i + 1}. {plan['strategy']}", cells=(*_cells([most := at("plans", i, "most")]), FITS[plan["fits"]]), bar=(most,))
         for i, plan in enumerate(plans)
     )
     if rows:
