@@ -101,6 +101,11 @@ STRAIGHT = {
     "clipped on the way": script("for out in outs:\n    one = got()\n    out.backward(one / one.norm().clamp(min=1e-3))", GIVE),
     "noise": script("for out in outs:\n    one = got()\n    out.backward(one + 0.01 * torch.randn_like(one))", GIVE),
     "late by one on purpose": script("late = torch.zeros(2, 6)\nfor out in outs:\n    out.backward(late)\n    late = got()", GIVE),
+    "ones in a pass of other samples that is thrown away": script(
+        "for out in outs:\n    got()\n    out.backward(torch.ones_like(out))\nmodel.zero_grad()\nxs -= 1\n" + FORWARD + "\n" + BACK,
+        GIVE + "\nmodel.zero_grad()\n" + LOSSES + "\n" + GIVE,
+        before="xs += 1",
+    ),
     "nothing, as the first stage is frozen": script("for out in outs:\n    out.backward(got() * 0)", GIVE),
     "signs": script("for out in outs:\n    one = got()\n    out.backward(one.sign() * one.abs().mean())", GIVE),
     "the same samples twice": script(

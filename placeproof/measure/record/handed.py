@@ -3,7 +3,8 @@
 What a stage computes of a micro-batch is read by another one, which makes a gradient of it and sends that. Whatever losses are meant, and
 by which constants they are multiplied, backward goes on with this gradient, or with a multiple of it. Here it begins with the sum of those
 of several micro-batches, or with one number in all places, and that is no multiple of what was made. A gradient that is rounded, clipped,
-compressed or noisy is none of these, and nothing but zeros freezes a stage on purpose.
+compressed or noisy is none of these, and nothing but zeros freezes a stage on purpose. A pass whose gradients no update reads may
+be one that warms up.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placeproof.measure.record.recording import Recording
-from placeproof.measure.record.sides import off, stretches_of
+from placeproof.measure.record.sides import off, read_by_updates, stretches_of
 from placeproof.measure.record.witness import Witness, shown
 
 #: How far a gradient is from any multiple of the one that it should be, relative to itself; and how near a sum of others has to be.
@@ -42,7 +43,8 @@ def handed(recordings: Mapping[int, Recording], step: int) -> Witness | None:
     made = [_Made(r.rank, tensor, gradient, s.gradients[gradient]) for r in every for s in stretches_of(r) for tensor, gradient in s.ends]
     if len({one.tensor for one in made}) < len(made):
         return None
-    found = (one for r in every for turn in range(len(stretches_of(r))) for one in _of(r, turn, recordings, made, step))
+    counted = ((r, turn) for r in every for turn in range(len(stretches_of(r))) if turn in read_by_updates(r))
+    found = (one for r, turn in counted for one in _of(r, turn, recordings, made, step))
     return next(found, None)
 
 
