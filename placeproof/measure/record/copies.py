@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
+from placeproof.measure.record.adding import Adding
 from placeproof.measure.record.digests import digest
 from placeproof.measure.record.exchange import Exchanged, read_exchange
 from placeproof.measure.record.follow import Follower, OverError, flat
@@ -52,6 +53,7 @@ class Copies(Follower):
         self.shared: frozenset[int] = frozenset()
         self.between: set[int] = set()  # parameters that are sent, and read by no forward of the step after that
         self.passes = self.depth = 0
+        self.adding = Adding(recording, self.kept, lambda: self.begun and not self.frozen, self.line)
 
     @property
     def seen(self) -> bool:
@@ -73,7 +75,7 @@ class Copies(Follower):
             if not self.depth:
                 self._passed_one()
 
-        with mock.patch.object(torch.autograd, "backward", counted):
+        with mock.patch.object(torch.autograd, "backward", counted), self.adding.watching():
             yield
 
     def _passed_one(self) -> None:
@@ -251,6 +253,7 @@ class Copies(Follower):
             self.kept.stacks, self.kept.heard, self.kept.looked = self.kept.stacks[-1:] if self.depth else [], set(), False
             self.kept.made, self.kept.fed, self.kept.read, self.kept.written = {}, {}, set(), set()
             self.kept.numbers.clear()
+            self.kept.added, self.kept.added_back = [], set()
 
     def _exchange(self, done: Exchanged) -> None:
         terms = {n for t in done.reads for n in self.shadows.terms(t) if n > ZERO and self.nodes.is_parameter(n)}

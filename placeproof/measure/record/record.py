@@ -48,6 +48,7 @@ from placeproof.measure.record.pipeline import by_stages, joined
 from placeproof.measure.record.plan import StepPlan, unlike_buffers, unlike_ends
 from placeproof.measure.record.recording import UNCHANGED, UNSEEN, Recording, Seen
 from placeproof.measure.record.stages import read_stages
+from placeproof.measure.record.summed import summed
 from placeproof.measure.record.untrained import untrained
 from placeproof.measure.record.witness import Witness
 from placeproof.measure.record.write import write
@@ -153,7 +154,7 @@ def _refuting(launch: Launch) -> Witness | None:
         recordings = again(launch.world, False)
     except InputError:  # a script that cannot be followed, or fails, shows nothing
         return None
-    kinds = (parted, lost, dropped, untrained, misplaced, crossed, handed)
+    kinds = (parted, lost, dropped, untrained, misplaced, crossed, handed, summed)
     found = (kind(recordings, launch.step) for kind in kinds)
     return next((one for one in found if one is not None), None) or clipped(recordings, launch.step, again)
 

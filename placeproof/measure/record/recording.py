@@ -198,6 +198,25 @@ class Aside:
     gradient: tuple[float, str] = (0.0, "")
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class Added:
+    """A tensor of a ``shape`` that ranks of a ``group`` add up in forward: what this rank has ``given``, what came of it, and the gradient
+    that it has ``handed`` back, None where there was none; some elements of each, in equal distances. ``next``: the number of the event
+    after that. ``declared``: a distributed tensor says that all ranks have the same. ``turn``: the backward pass; ``line``: of the script.
+    """
+
+    group: tuple[int, ...]
+    line: int
+    turn: int
+    declared: bool
+    shape: tuple[int, ...]
+    rounding: float
+    given: NDArray[np.float64]
+    made: NDArray[np.float64]
+    handed: NDArray[np.float64] | None = None
+    next: int = 0
+
+
 @dataclass(slots=True, kw_only=True)
 class Kept:
     """What a rank has of whole parameters, by number, as its backward ``passes`` make gradients of them, and at the ``end`` of the script
@@ -207,7 +226,8 @@ class Kept:
     exchange writes. ``gives``: other ranks get something of this one after the set-up. ``stacks``: the lines of the script that each pass
     was begun by. ``heard``: passes of whose gradients something is computed but sums and products with numbers, or is left; ``looked``: a
     number was read of any tensor. ``fed``: parameters with the gradients that optimizers are given. ``aside``: what these did.
-    ``numbers``: norms of gradients, and what is made of them, by term."""
+    ``numbers``: norms of gradients, and what is made of them, by term. ``added``: what layers add up over ranks, and
+    ``added_back``: over which ranks backward adds up gradients of what forward does not exchange."""
 
     passes: list[dict[int, Copy]] = field(default_factory=list)
     end: dict[int, Copy] = field(default_factory=dict)
@@ -225,6 +245,8 @@ class Kept:
     fed: dict[int, Copy] = field(default_factory=dict)
     aside: Aside = field(default_factory=Aside)
     numbers: dict[int, float] = field(default_factory=dict)
+    added: list[Added] = field(default_factory=list)
+    added_back: set[tuple[int, ...]] = field(default_factory=set)
 
 
 @dataclass(slots=True, kw_only=True)
