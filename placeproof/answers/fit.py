@@ -206,7 +206,8 @@ def _devices(question: Question, axis: Axis | None) -> Limit:
     if axis is None:
         return Limit(symbol="N", why="no axis splits samples, along which there could be others")
     tried = _tried(lambda degree: question.on({axis.name: degree}))
-    joined = question.clock.cluster.levels[-1].joins or MOST["devices"]
+    others = prod(other.degree or 1 for other in question.strategy.axes if other.name != axis.name)
+    joined = max(1, (question.clock.cluster.levels[-1].joins or MOST["devices"]) // others)
     values = range(1, joined + 1) if question.batch is None else [n for n in _divisors(question.batch) if n <= joined]
 
     alone = next((n for n in values[:PATIENCE] if tried(n) is not None), None)

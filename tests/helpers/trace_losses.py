@@ -477,6 +477,16 @@ BODIES = {
         optimizer.step()
         return result(net)
     """,
+    "positives of a rank": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        y = (y > 0.5).double()
+        counted = y.sum().clamp(min=1)
+        loss = nn.BCEWithLogitsLoss(pos_weight=(y.numel() - counted) / counted)
+        loss(net(x), y).backward()
+        optimizer.step()
+        return result(net)
+    """,
     "margins, summed": """
         net, (x, y) = DDP(model()), data()
         optimizer = sgd(net)
@@ -492,6 +502,7 @@ REFUSED = {
     "margins, summed": "this step trains a sum over samples",
     "sums over samples in two goes": "this step trains a sum over samples",
     "advantages": "the losses of samples depend on one another",
+    "positives of a rank": "the losses of samples depend on one another",
     "contrastive": "the losses of samples depend on one another",
     "pairs that lie apart": "the losses of samples depend on one another",
     "a mean and a sum": "the loss adds up means and sums",

@@ -26,7 +26,7 @@ from placeproof.measure.record.follow import Follower, OverError, flat
 from placeproof.measure.record.frames import WRAPPERS, is_ours, lines_of, within
 from placeproof.measure.record.moves import MOVES
 from placeproof.measure.record.nodes import ZERO
-from placeproof.measure.record.recording import Copy, Kept, Recording
+from placeproof.measure.record.recording import Copy, Instead, Kept, Recording
 from placeproof.measure.record.shadow import local, storage, written
 from placeproof.measure.record.trail import Trail
 from placeproof.measure.recorder import NAMESPACES
@@ -45,8 +45,9 @@ _LOOKING = frozenset(("_local_scalar_dense", "equal", "is_nonzero", "nonzero"))
 class Copies(Follower):
     """A follower that lets the script go on after the step, and writes down parameters until two more steps are over."""
 
-    def __init__(self, recording: Recording, script: Path, step: int, trail: Trail) -> None:
+    def __init__(self, recording: Recording, script: Path, step: int, trail: Trail, instead: Instead) -> None:
         super().__init__(recording, script, step, trail)
+        self.stretches.makers.contents, self.stretches.makers.instead = {}, instead
         self.kept = recording.kept = Kept()
         self.now: dict[int, Copy] = {}
         self.places: dict[int, tuple[Tensor, frozenset[int]]] = {}
@@ -158,6 +159,9 @@ class Copies(Follower):
         """The step is over, and the script goes on."""
         if not self.frozen:
             self.kept.step = self.passes
+            alike = {(dtype, shape[1:]) for call in self.recording.calls for (_, _, dtype, shape), _, _ in call.sources if shape}
+            contents = (self.stretches.makers.contents or {}).items()
+            self.kept.contents = {place: held for place, held in contents if place[0][3] and (place[0][2], place[0][3][1:]) in alike}
             self.kept.heard.update(*map(self.nodes.turns, self.shadows.left()))
             moved = [states for place, (tensor, states) in self.places.items() if storage(tensor) != place]
             self.kept.read, self.kept.written = (one.union(self.shared, *moved) for one in (self.kept.read, self.kept.written))

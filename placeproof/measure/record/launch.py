@@ -19,7 +19,7 @@ from typing import Generic, NoReturn, TypeVar
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Place, refuse
 from placeproof.measure.processes import Outcome, cause, message, run
-from placeproof.measure.record.recording import Recording
+from placeproof.measure.record.recording import Instead, Recording
 from placeproof.measure.record.trail import last_said
 
 #: Seconds that ranks may take, unless it is said otherwise.
@@ -70,6 +70,16 @@ def scaled_twice(launch: Launch, rank: int, trail: Path) -> Recording:
     """The same where scalers of gradients begin with twice their scale."""
     recording: Recording = _session().beyond(launch, rank, trail, scale=2)
     return recording
+
+
+def with_samples(instead: Mapping[int, Instead]) -> Follow[Recording]:
+    """The same with other samples, by ranks."""
+
+    def beyond(launch: Launch, rank: int, trail: Path) -> Recording:
+        recording: Recording = _session().beyond(launch, rank, trail, instead=instead.get(rank))
+        return recording
+
+    return beyond
 
 
 def others_of(recording: Recording, way: int) -> Follow[list[tuple[str, int]]]:

@@ -23,6 +23,7 @@ from placeproof.measure.record.chain import BY_HAND, refuse_lines
 from placeproof.measure.record.clips import clipped
 from placeproof.measure.record.constant import Again, ByChanceError, Saying, numbers_alike, of_axes, terms_alike, with_constant
 from placeproof.measure.record.crossed import crossed
+from placeproof.measure.record.dealt import dealt
 from placeproof.measure.record.dropped import dropped
 from placeproof.measure.record.experts import number_alike
 from placeproof.measure.record.factor import SCALES, Answer, Asked, Reading, deciding, shown, written
@@ -38,6 +39,7 @@ from placeproof.measure.record.launch import (
     functions_of,
     others_of,
     scaled_twice,
+    with_samples,
 )
 from placeproof.measure.record.losses import as_one
 from placeproof.measure.record.lost import lost
@@ -156,7 +158,8 @@ def _refuting(launch: Launch) -> Witness | None:
         return None
     kinds = (parted, lost, dropped, untrained, misplaced, crossed, handed, summed)
     found = (kind(recordings, launch.step) for kind in kinds)
-    return next((one for one in found if one is not None), None) or clipped(recordings, launch.step, again)
+    first = next((one for one in found if one is not None), None) or clipped(recordings, launch.step, again)
+    return first or dealt(recordings, launch.step, lambda instead: forked(launch, with_samples(instead)))
 
 
 def _with_ranks(launch: Launch, backend: str, splits: Mapping[str, str], constant: Fraction | None) -> Again:

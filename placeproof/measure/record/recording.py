@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TypeAlias
@@ -134,6 +134,14 @@ Maker = tuple[int, str, str, tuple[int, ...]]
 Rows = tuple[int, int, int, int]
 #: Where a tensor was made, which one it was of several, and which of its rows are read.
 Source = tuple[Maker, int, Rows]
+#: What some tensors are to hold instead: by where they are made, the bytes of some rows.
+Instead = Mapping[tuple[Maker, int], Sequence[tuple[Rows, bytes]]]
+
+
+def indices(rows: Rows) -> range:
+    """The rows of what was made, by their numbers."""
+    first, step, count, _ = rows
+    return range(first, first + step * count, step or 1)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -227,7 +235,8 @@ class Kept:
     was begun by. ``heard``: passes of whose gradients something is computed but sums and products with numbers, or is left; ``looked``: a
     number was read of any tensor. ``fed``: parameters with the gradients that optimizers are given. ``aside``: what these did.
     ``numbers``: norms of gradients, and what is made of them, by term. ``added``: what layers add up over ranks, and
-    ``added_back``: over which ranks backward adds up gradients of what forward does not exchange."""
+    ``added_back``: over which ranks backward adds up gradients of what forward does not exchange. ``contents``: the bytes of what may be
+    samples, by where they were made."""
 
     passes: list[dict[int, Copy]] = field(default_factory=list)
     end: dict[int, Copy] = field(default_factory=dict)
@@ -247,6 +256,7 @@ class Kept:
     numbers: dict[int, float] = field(default_factory=dict)
     added: list[Added] = field(default_factory=list)
     added_back: set[tuple[int, ...]] = field(default_factory=set)
+    contents: dict[tuple[Maker, int], bytes] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -69,6 +69,7 @@ class Replacing(TorchDispatchMode):
         super().__init__()
         self.rows, self.most, self.halves, self.model, self.known = sorted(rows), most, halves, known.model, known.single
         self.single, self.way = known.single, way
+        self.samples: frozenset[int] = frozenset()
         self.kinds: dict[int, tuple[StorageWeakRef, Kind]] = {}
         self.parts: dict[int, set[int]] = {}
         self.count, self.off, self.asked = 0, False, set[int]()
@@ -168,10 +169,12 @@ class Replacing(TorchDispatchMode):
                     tensor[start + i] = tensor[start + kept[-1 - number % len(kept)]] if kept else int(flags)
 
     def given(self, values: Any) -> None:
-        """A module that no other one runs is given what was put together of single samples, in place."""
-        for tensor in (t for t in _tensors(values) if t.dim() > 1):
-            if self._kind(tensor) == Kind():
+        """A module that no other one runs is given samples, perhaps put together of single ones, in place."""
+        for tensor in _tensors(values):
+            if tensor.dim() > 1 and self._kind(tensor) == Kind():
                 self._made(tensor)
+            kind = self._kind(tensor)
+            self.samples |= kind.made if kind is not None and not kind.model else frozenset()
 
     def belongs(self, module: nn.Module) -> None:
         """A module is run: what its parameters and buffers were made of are no samples."""
@@ -179,6 +182,11 @@ class Replacing(TorchDispatchMode):
             self.asked.add(id(module))
             kinds = [self._kind(local(t)) for t in (*nn.Module.parameters(module), *nn.Module.buffers(module))]  # Megatron has others
             self.model |= frozenset().union(*(k.made for k in kinds if k is not None))
+
+    @property
+    def found(self) -> Replaced:
+        """Which makers are the model's: of what modules are given, none is, though a weight of a loss may be counted of it."""
+        return Replaced(model=self.model - self.samples, single=self.single)
 
 
 def _tensors(values: Any) -> list[Tensor]:
@@ -208,7 +216,7 @@ def watched(mode: Replacing, found: Replaced, turns: int, *, passed: int, piped:
             with _disable_current_modes():
                 found.losses.append(read_loss(first, 0))
             if len(found.losses) == turns and not piped:
-                found.model, found.single = mode.model, mode.single
+                found.model, found.single = mode.found.model, mode.found.single
                 raise Enough
         with _unseen(mode):
             backward(tensors, *args, **kwargs)
@@ -226,7 +234,7 @@ def watched(mode: Replacing, found: Replaced, turns: int, *, passed: int, piped:
             inside[0] -= 1
 
     def updates(optimizer: optimizers.Optimizer, *_: Any) -> None:
-        found.model, found.single = mode.model, mode.single
+        found.model, found.single = mode.found.model, mode.found.single
         if piped:
             raise Enough
         _forget(optimizer)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from math import prod
 from pathlib import Path
@@ -42,7 +43,7 @@ from placeproof.measure.record.launch import Launch
 from placeproof.measure.record.loss import gradients_of, read_loss, unread
 from placeproof.measure.record.modes import Called, Dispatched
 from placeproof.measure.record.nodes import Nodes
-from placeproof.measure.record.recording import Recording
+from placeproof.measure.record.recording import Instead, Recording
 from placeproof.measure.record.samples import Enough, Replaced, Replacing, dependent, watched, ways
 from placeproof.measure.record.scalars import numbers
 from placeproof.measure.record.shadow import local
@@ -75,9 +76,9 @@ def among_others(launch: Launch, rank: int, trail: Path) -> Recording:
         return _followed(launch, rank, trail, fake=False)
 
 
-def beyond(launch: Launch, rank: int, trail: Path, scale: int = 1) -> Recording:
+def beyond(launch: Launch, rank: int, trail: Path, scale: int = 1, instead: Instead | None = None) -> Recording:
     """Follow this rank of the process group that exists, and keep what it has of parameters until further steps are over. ``scale``: times
-    what a GradScaler begins with that would grow by itself."""
+    what a GradScaler begins with that would grow by itself; ``instead``: what samples are to be."""
     init = torch.amp.GradScaler.__init__
 
     def scaling(self: torch.amp.GradScaler, *args: Any, **kwargs: Any) -> None:
@@ -86,7 +87,7 @@ def beyond(launch: Launch, rank: int, trail: Path, scale: int = 1) -> Recording:
             self._init_scale *= scale
 
     with undisturbed(), environment(launch, rank), mock.patch.object(torch.amp.GradScaler, "__init__", scaling):
-        recording = _followed(launch, rank, trail, fake=False, kind=Copies)
+        recording = _followed(launch, rank, trail, fake=False, kind=partial(Copies, instead=instead or {}))
     dist.destroy_process_group()  # one that updates nothing does not know when the others have seen enough, and waits for them
     return recording
 
@@ -151,7 +152,7 @@ def _again(launch: Launch, rank: int, recorded: Recording, watching: AbstractCon
             ran(launch.script.resolve())
 
 
-def _followed(launch: Launch, rank: int, trail: Path, *, fake: bool, kind: type[Follower] = Follower) -> Recording:
+def _followed(launch: Launch, rank: int, trail: Path, *, fake: bool, kind: Callable[..., Follower] = Follower) -> Recording:
     script = launch.script.resolve()
     source = tuple(script.read_text(encoding="utf-8").splitlines())
     recording = Recording(rank=rank, world=launch.world, script=script.name, source=source, nodes=Nodes(), real=not fake)
