@@ -174,6 +174,12 @@ with model.no_sync():
         {_CLIP}(params, 0.05){_ALL}""",
     "scaled": f"{_SCALED}{_CLIP}(params, 0.05)\nscaler.step(opt)\nscaler.update()",
     "scaled, by hand": f"{_SCALED}by(params, squares(params))\nscaler.step(opt)\nscaler.update()",
+    "copies, on the first rank alone": f"{_SPLIT}sq = squares(parts)\ndist.all_reduce(sq)\nsq += squares(copies)\n"
+    f"by(params if rank == 0 else parts, sq){_ALL}",
+    "copies, that one rank does not add to its norm": f"{_SPLIT}sq = squares(parts)\ndist.all_reduce(sq)\n"
+    f"by(params, sq + squares(copies) if rank else sq){_ALL}",
+    "copies, by a bound of each rank's": f"{_SPLIT}{_CLIP}(copies, 0.05 * (1 + rank)){_ALL}",
+    "copies, of which one rank clips the first alone": f"{_SPLIT}{_CLIP}(copies if rank else copies[:1], 0.01){_ALL}",
 }
 
 LIKE_ONE = {
@@ -321,6 +327,14 @@ by(params, sq){_ALL}""",
     "copies on each, beside the sum": f"{_SPLIT}sq = squares(parts)\ndist.all_reduce(sq)\nby(params, sq + squares(copies)){_ALL}",
     "parts alone": f"{_SPLIT}sq = squares(parts)\ndist.all_reduce(sq)\nby(params, sq){_ALL}",
     "parts without biases": f"{_SPLIT}sq = squares([p for p in parts if p.dim() > 1])\ndist.all_reduce(sq)\nby(params, sq){_ALL}",
+    "copies, each by PyTorch's norm of all of them": f"{_SPLIT}{_CLIP}(copies, 0.05){_ALL}",
+    "copies on the first rank alone, which sends them": f"{_SPLIT}if rank == 0:\n    {_CLIP}(copies, 0.05){_ALL}"
+    "for p in copies:\n    dist.broadcast(p.data, 0)",
+    "copies by a bound of each rank's, and averaged": f"{_SPLIT}{_CLIP}(copies, 0.05 * (1 + rank)){_ALL}"
+    "for p in copies:\n    dist.all_reduce(p.data)\n    p.data /= world",
+    "copies by an owner each": f"{_SPLIT}mine = [p for i, p in enumerate(copies) if i % world == rank]\n{_CLIP}(mine, 0.05)\n"
+    "torch.optim.SGD(parts + mine, lr=0.1).step()\nfor i, p in enumerate(copies):\n    dist.broadcast(p.data, i % world)",
+    "parts, each by itself": f"{_SPLIT}for p in parts:\n    {_CLIP}([p], 0.05){_ALL}",
     "scaled, and divided before": f"{_SCALED}scaler.unscale_(opt)\n{_CLIP}(params, 0.05)\nscaler.step(opt)\nscaler.update()",
     "scaled, to a bound that is": f"{_SCALED}{_CLIP}(params, 0.05 * scaler.get_scale())\nscaler.step(opt)\nscaler.update()",
     "the first of two micro-batches, on purpose": f"""

@@ -22,6 +22,7 @@ NONE = {
     "mean of norms of shards": "where tensors are cut",
     "a part as if it were a copy": "all elements of a parameter",
     "each micro-batch, the last after ranks add up": "what each rank has made, or what all have",
+    "copies, that one rank does not add to its norm": "ranks 0 and 1 clip `norm.weight` alike",
     "scaled": "the scale of a GradScaler",
 }
 ONE = (
@@ -30,6 +31,7 @@ ONE = (
     "reduced to owners, others are zero",
     "shards, a norm of all on each, averaged",
     "four ranks, parts that two of them have",
+    "copies on the first rank alone, which sends them",
     "each micro-batch by itself, on each rank",
     "scaled, to a bound that is",
 )

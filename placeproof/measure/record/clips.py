@@ -2,9 +2,9 @@
 
 A right script may multiply gradients by any numbers that one device could make of its own, such as norms of some parameters. So in a norm
 all parts of a parameter count alike, on whichever ranks they lie, and reduced or not; norms of parts, which change with the cut, are not
-added up; which parameters share a norm does not change with the number of ranks, nor the number with the scale of a GradScaler; and no
-line clips each rank's own gradients now and what all have added up later. Ranks that clip what they then add up, or by a norm of what each
-has of its own, are left alone: there are methods that do this on purpose.
+added up; ranks that compute together clip the same gradient of the same values alike; which parameters share a norm does not change with
+the number of ranks, nor the number with the scale of a GradScaler; and no line clips each rank's own gradients now and what all have added
+up later. Ranks that clip what they then add up, or by a norm of what each has of its own, are left alone: some methods do so on purpose.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from placeproof.measure.record.axes import ranks_of
 from placeproof.measure.record.nodes import COLLECTIVES
 from placeproof.measure.record.norms import Clipped, Recordings, Squares, UnknownError, clippings, exchanges, given, squares, value
 from placeproof.measure.record.recording import Recording
+from placeproof.measure.record.sides import apart, kept, sides_of
 from placeproof.measure.record.witness import Witness
 
 #: Numbers are the same up to this part of them, and sums of squares up to this one.
@@ -34,7 +35,7 @@ _Broken = tuple[str, tuple[str, ...], Mapping[str, object]]
 
 def clipped(recordings: Recordings, step: int, again: Again) -> Witness | None:
     """The first clipping that no one device does; None where there is none, or where nothing certain can be said."""
-    rules = [_left_over, _both, _unlike_parts, _norms_added, _one_pass]
+    rules = [_left_over, _both, _unlike_parts, _unlike_copies, _norms_added, _one_pass]
     for rank, recording in sorted(recordings.items()):
         for index in sorted(recording.updates):
             for one in _active(recordings, rank, index):
@@ -155,6 +156,45 @@ def _unlike_parts(recordings: Recordings, one: Clipped, index: int) -> _Broken |
             numbers = {"parameter": name, "squares": {str(one.rank): here, str(other): there}}
             return "the norm that clips has all elements of a parameter in it, or none", (f"{seen} of rank {other}",), numbers
     return None
+
+
+def _unlike_copies(recordings: Recordings, one: Clipped, index: int) -> _Broken | None:
+    """Ranks that compute together begin with the same values of a parameter, make the same gradient of it, clip it with other numbers, and
+    go on with other values: if these are copies, they part, and if they are parts of a parameter, one is clipped otherwise."""
+    own, by = recordings[one.rank], value(one, recordings)
+    name = own.states[index].name
+    for rank, other in sorted(recordings.items()):
+        if rank == one.rank or not _same_gradient(own, other, index) or not _go_on_apart((own, other), index):
+            continue
+        theirs = [value(c, recordings) for c in clippings(other, index)]
+        if len(theirs) < 2 and len(list(clippings(own, index))) == 1 and abs(by - (there := [*theirs, 1.0][0])) > _SAME * max(by, there):
+            seen = f"ranks {one.rank} and {rank} have the same values of `{name}` before the step, and make the same gradient of it"
+            end = f"rank {rank} multiplies it by {there:.6g}" if theirs else f"rank {rank} does not clip it"
+            numbers = {"parameter": name, "factors": {str(one.rank): by, str(rank): there}}
+            return f"ranks {one.rank} and {rank} clip `{name}` alike", (f"{seen}; {end}, and they go on with other values",), numbers
+    return None
+
+
+def _same_gradient(a: Recording, b: Recording, index: int) -> bool:
+    """Whether two ranks, which are given the same samples and add up activations, begin with the same values of a parameter, and make the
+    same gradients of it in a step, which they do not exchange."""
+    together = any({a.rank, b.rank} <= {*added.group} and added.made.size > 1 for added in kept(a).added)
+    if not together or index not in b.updates or a.states[index].name != b.states[index].name:
+        return False
+    passes = [[one.get(index) for one in kept(r).passes[: kept(r).step]] for r in (a, b)]
+    pairs = list(zip(*passes, strict=False))
+    alike = all(x and y and x.digest == y.digest and np.array_equal(x.gradient, y.gradient) for x, y in pairs)
+    told = any(x is not None and x.gradient is not None and np.ptp(x.gradient) > 0 for x, _ in pairs)
+    exchanged = any(any(exchanges(r, n)) for r in (a, b) for n in r.updates[index])
+    return alike and told and len(passes[0]) == len(passes[1]) and a.samples == b.samples and all(a.samples) and not exchanged
+
+
+def _go_on_apart(pair: tuple[Recording, Recording], index: int) -> bool:
+    """Whether two ranks have other values of a parameter when the next forward reads them, and a step later, or at the end."""
+    sides = sides_of(pair, [kept(r).step for r in pair], index)
+    if sides is None or (sides.ends and any(index in kept(r).early for r in pair)):
+        return False
+    return bool((apart(*sides.after) & apart(*sides.last)).any())
 
 
 def _norms_added(recordings: Recordings, one: Clipped, _: int) -> _Broken | None:
