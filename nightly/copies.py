@@ -17,7 +17,7 @@ from copies_scripts import KEPT, PARTED, script  # noqa: E402
 from crossed_scripts import CROSSED, HANDED, STRAIGHT  # noqa: E402
 from dropped_scripts import COUNTED, DROPPED  # noqa: E402
 from lost_scripts import LEFT, LOST  # noqa: E402
-from misplaced_scripts import MISPLACED, PLACED  # noqa: E402
+from misplaced_scripts import MISPLACED, PLACED, STRAIGHT_ON, STRAYED  # noqa: E402
 from summed_scripts import SUMMED  # noqa: E402
 from summed_scripts import WHOLE as ADDED  # noqa: E402
 from summed_scripts import script as split  # noqa: E402
@@ -30,6 +30,7 @@ from placeproof.measure.record.launch import Launch, beyond_step, forked  # noqa
 from placeproof.measure.record.lost import lost  # noqa: E402
 from placeproof.measure.record.misplaced import misplaced  # noqa: E402
 from placeproof.measure.record.parted import parted  # noqa: E402
+from placeproof.measure.record.strayed import strayed  # noqa: E402
 from placeproof.measure.record.summed import summed  # noqa: E402
 from placeproof.measure.record.untrained import untrained  # noqa: E402
 
@@ -40,13 +41,14 @@ KINDS = {
     dropped: DROPPED,
     untrained: UNTRAINED,
     misplaced: MISPLACED,
+    strayed: STRAYED,
     crossed: CROSSED,
     handed: HANDED,
 }
 #: Scripts with a head of their own.
 SPLIT = {name: split(body) for name, body in (SUMMED | ADDED).items()}
 WRONG = {name: (body, kind) for kind, bodies in KINDS.items() for name, body in bodies.items()}
-RIGHT = {name: (body, None) for name, body in (KEPT | LEFT | COUNTED | TRAINED | PLACED | STRAIGHT | ADDED).items()}
+RIGHT = {name: (body, None) for name, body in (KEPT | LEFT | COUNTED | TRAINED | PLACED | STRAIGHT | ADDED | STRAIGHT_ON).items()}
 #: Scripts that are whole.
 WHOLE = CROSSED | HANDED | STRAIGHT | SPLIT
 

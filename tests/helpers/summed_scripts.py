@@ -150,7 +150,7 @@ SUMMED = {
     "samples by rank": _step(_PLAIN, data="batch(rank)"),
     "samples by rank, in distributed tensors": _TENSORS.replace("DATA", "rank"),
     "targets by rank": _step(_PLAIN, data="(batch(0)[0], batch(rank)[1])"),
-    "dropout by rank": _step(f"h = model(x)\n{_SEED}F.mse_loss(F.dropout(h, 0.5), y).backward()"),
+    "dropout by rank after blocks": _step(f"h = model(x)\n{_SEED}F.mse_loss(F.dropout(h, 0.5), y).backward()"),
     "dropout by rank between blocks": _step(f"h = model[0](x)\n{_SEED}F.mse_loss(model[2](model[1](F.dropout(h, 0.3))), y).backward()"),
     "samples by rank, two micro-batches": _step(
         "for i in range(2):\n    x, y = batch(rank, i)\n    (F.mse_loss(model(x), y) / 2).backward()", data="(None, None)"
@@ -172,7 +172,9 @@ SUMMED = {
         data="batch(rank)",
         before="for b in model[:2]:\n    b.forward = lambda x, b=b: x + added(b.down(torch.tanh(Up.apply(b.norm(x), b.up.weight))))",
     ),
-    "noise by rank": _step(f"h = model[0](x)\n{_SEED}h = h + 3 * torch.randn(4, 6)\nF.mse_loss(model[2](model[1](h)), y).backward()"),
+    "noise by rank between blocks": _step(
+        f"h = model[0](x)\n{_SEED}h = h + 3 * torch.randn(4, 6)\nF.mse_loss(model[2](model[1](h)), y).backward()"
+    ),
 }
 
 _OWN_HEAD = "h = copied(model[1](model[0](x)))\n"
@@ -264,5 +266,5 @@ picked = added(torch.where(own, z.gather(1, (t % 2)[:, None])[:, 0], 0.0))
 (total.log() - picked).mean().backward()
 opt.step()
 """,
-    "weights that are moved for one pass": _step(_PLAIN, after=_ASIDE),
+    "blocks that are moved for one pass": _step(_PLAIN, after=_ASIDE),
 }

@@ -14,7 +14,7 @@ import pytest
 from copies_scripts import script
 from dropped_scripts import COUNTED, DROPPED
 from lost_scripts import LEFT, LOST
-from misplaced_scripts import MISPLACED, PLACED
+from misplaced_scripts import MISPLACED, PLACED, STRAIGHT_ON, STRAYED
 from untrained_scripts import TRAINED, UNTRAINED
 
 from placeproof.cli.main import run
@@ -23,6 +23,7 @@ from placeproof.measure.record.launch import Launch, beyond_step, forked
 from placeproof.measure.record.lost import lost
 from placeproof.measure.record.misplaced import misplaced
 from placeproof.measure.record.recording import Recording
+from placeproof.measure.record.strayed import strayed
 from placeproof.measure.record.untrained import untrained
 
 #: Of each kind some.
@@ -127,3 +128,20 @@ def test_an_element_that_gets_the_value_of_another_one_is_a_witness(name: str, t
 @pytest.mark.parametrize("name", ["cut and put together in reverse", "halves of the model that are swapped"])
 def test_an_element_that_stays_or_moves_with_its_layer_is_none(name: str, tmp_path: Path) -> None:
     assert misplaced(ran(PLACED[name], tmp_path), 1) is None
+
+
+@pytest.mark.parametrize("name", ["what comes of a reduce-scatter is not read", "columns", "columns of all in a row, one step"])
+def test_elements_that_are_trained_with_gradients_of_others_are_a_witness(name: str, tmp_path: Path) -> None:
+    recordings = ran(STRAYED[name], tmp_path)
+    witness = strayed(recordings, 1)
+    assert witness is not None
+    assert witness.condition == "gradient integrity"
+    gradients = witness.numbers["gradients"]
+    assert isinstance(gradients, list)
+    assert len({*gradients}) == 2
+    assert misplaced(recordings, 1) is None
+
+
+@pytest.mark.parametrize("name", ["rows of one layer, each with a rank's samples", "neighbours smoothed", "rows of all in a row"])
+def test_elements_with_their_own_gradients_are_none(name: str, tmp_path: Path) -> None:
+    assert strayed(ran(STRAIGHT_ON[name], tmp_path), 1) is None

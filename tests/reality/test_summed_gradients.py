@@ -64,7 +64,7 @@ def test_gradients_that_are_one_or_meant_to_differ_are_none(name: str, tmp_path:
 
 def test_a_script_whose_ranks_drop_other_activations_is_refuted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, out = tmp_path / "train.py", tmp_path / "train.step"
-    path.write_text(script(SUMMED["dropout by rank"]), encoding="utf-8")
+    path.write_text(script(SUMMED["dropout by rank after blocks"]), encoding="utf-8")
     assert run(["trace", "record", str(path), "-o", str(out), "--world", "2", "--json"]) == 1
     said = json.loads(capsys.readouterr().out)
     assert not out.exists()

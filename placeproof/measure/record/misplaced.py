@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placeproof.measure.record.recording import Recording
-from placeproof.measure.record.sides import Sides, along, begin_alike, kept, passes_of, sides_of, sums_of
+from placeproof.measure.record.sides import Moved, Sides, along, moved_by
 from placeproof.measure.record.witness import Witness, shown
 
 _Row: TypeAlias = NDArray[np.float64]
@@ -26,29 +26,15 @@ _BLOCKS = 4
 
 def misplaced(recordings: Mapping[int, Recording], step: int) -> Witness | None:
     """Parts of parameters that a step leaves where others were; None where there are none, or nothing certain can be said."""
-    every = [r for _, r in sorted(recordings.items())]
-    if len(every) > _BLOCKS or not begin_alike(recordings):
+    if len(recordings) > _BLOCKS or (moved := moved_by(recordings, step)) is None:
         return None
-    passes = [passes_of(r.rank, recordings, step) for r in every]
-    sums = [sums_of(kept(r).passes[:n]) for r, n in zip(every, passes, strict=True)]
-    trained = sorted(set[int]().union(*sums))
-    sides = {i: found for i in trained if (found := sides_of(every, passes, i)) is not None}
-    if not trained or len(sides) < len(trained) or not all(_is_known(s) for s in sides.values()):
+    before, after, gradient = moved.before, moved.after, sum(moved.gradients)
+    if along(after - before, gradient, moved.rounding):
         return None
-    before, after = (np.concatenate([getattr(sides[i], when)[0].values for i in trained]) for when in ("before", "after"))
-    gradient = np.concatenate([sum(own[i] for own in sums if i in own) for i in trained])
-    rounding = max(s.before[0].rounding for s in sides.values()) * float(np.abs(before).max())
-    if along(after - before, gradient, rounding):
-        return None
-    for source, of in _orders(len(before), len(every)):
-        if along(after - _taken(before, source), _taken(gradient, of), rounding) and _cuts(source, [sides[i] for i in trained]):
-            return _witness(every, step, sides, source, before, after)
+    for source, of in _orders(len(before), len(recordings)):
+        if along(after - _taken(before, source), _taken(gradient, of), moved.rounding) and _cuts(source, [*moved.sides.values()]):
+            return _witness(recordings[0], step, moved, source)
     return None
-
-
-def _is_known(sides: Sides) -> bool:
-    """Whether all elements of a parameter are kept, and all ranks end with the same."""
-    return len(sides.before[0].values) == int(np.prod(sides.before[0].shape)) and len({copy.digest for copy in sides.after}) == 1
 
 
 def _orders(count: int, blocks: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
@@ -73,11 +59,8 @@ def _cuts(source: NDArray[np.int64], every: Sequence[Sides]) -> bool:
     return any((np.diff(part) != 1).any() or whole.get(int(part[0])) != s.before[0].shape for part, s in zip(parts, every, strict=True))
 
 
-def _witness(
-    every: Sequence[Recording], step: int, sides: Mapping[int, Sides], source: NDArray[np.int64], before: _Row, after: _Row
-) -> Witness:
-    first = every[0]
-    names = [name for i, s in sides.items() for name in _names(first.states[i].name, s.before[0].shape)]
+def _witness(first: Recording, step: int, moved: Moved, source: NDArray[np.int64]) -> Witness:
+    sides, before, after, names = moved.sides, moved.before, moved.after, moved.names(first)
     place = int(np.where(source < 0, 0.0, np.abs(after - before)).argmax())
     own, taken = names[place], names[int(source[place])]
     values = float(before[place]), float(before[source[place]]), float(after[place])
@@ -103,8 +86,3 @@ def _witness(
         summary="one device trains each element where it is",
         remark="Put the parts of ranks together in the order in which they were cut.",
     )
-
-
-def _names(name: str, shape: tuple[int, ...]) -> Iterator[str]:
-    """Of all elements of a parameter."""
-    return (f"`{name}`[{', '.join(map(str, place))}]" for place in np.ndindex(shape))

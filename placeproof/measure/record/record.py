@@ -50,6 +50,7 @@ from placeproof.measure.record.pipeline import by_stages, joined
 from placeproof.measure.record.plan import StepPlan, unlike_buffers, unlike_ends
 from placeproof.measure.record.recording import UNCHANGED, UNSEEN, Recording, Seen
 from placeproof.measure.record.stages import read_stages
+from placeproof.measure.record.strayed import strayed
 from placeproof.measure.record.summed import summed
 from placeproof.measure.record.untrained import untrained
 from placeproof.measure.record.witness import Witness
@@ -156,7 +157,7 @@ def _refuting(launch: Launch) -> Witness | None:
         recordings = again(launch.world, False)
     except InputError:  # a script that cannot be followed, or fails, shows nothing
         return None
-    kinds = (parted, lost, dropped, untrained, misplaced, crossed, handed, summed)
+    kinds = (parted, lost, dropped, untrained, misplaced, crossed, handed, summed, strayed)
     found = (kind(recordings, launch.step) for kind in kinds)
     first = next((one for one in found if one is not None), None) or clipped(recordings, launch.step, again)
     return first or dealt(recordings, launch.step, lambda instead: forked(launch, with_samples(instead)))

@@ -134,3 +134,37 @@ def off(change: NDArray[np.float64], gradient: NDArray[np.float64]) -> float:
 def along(change: NDArray[np.float64], gradient: NDArray[np.float64], rounding: float) -> bool:
     """Whether a change is a multiple of a gradient, and larger than ``rounding`` of the values that change."""
     return _ROUNDINGS * rounding < _ALONG * float(np.abs(change).max()) and off(change, gradient) < _ALONG
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """All that a step trains, in a row, on ranks that begin and end with the same: its values ``before`` and ``after``, the ``gradients``
+    that each rank makes by itself, and by parameter the ``sides``. ``rounding``: of the values."""
+
+    before: NDArray[np.float64]
+    after: NDArray[np.float64]
+    gradients: tuple[NDArray[np.float64], ...]
+    sides: Mapping[int, Sides]
+    rounding: float
+
+    def names(self, recording: Recording) -> list[str]:
+        """Of all elements."""
+        shapes = ((recording.states[i].name, s.before[0].shape) for i, s in self.sides.items())
+        return [f"`{name}`[{', '.join(map(str, place))}]" for name, shape in shapes for place in np.ndindex(shape)]
+
+
+def moved_by(recordings: Mapping[int, Recording], step: int) -> Moved | None:
+    """What a step makes of all that it trains; None where some elements are not kept, or ranks do not begin and end with the same."""
+    if not begin_alike(recordings):
+        return None
+    every = [r for _, r in sorted(recordings.items())]
+    passes = [passes_of(r.rank, recordings, step) for r in every]
+    sums = [sums_of(kept(r).passes[:n]) for r, n in zip(every, passes, strict=True)]
+    trained = sorted(set[int]().union(*sums))
+    sides = {i: found for i in trained if (found := sides_of(every, passes, i)) is not None}
+    whole = [len(s.before[0].values) == int(np.prod(s.before[0].shape)) and len({c.digest for c in s.after}) == 1 for s in sides.values()]
+    if not trained or len(sides) < len(trained) or not all(whole):
+        return None
+    before, after = (np.concatenate([getattr(sides[i], when)[0].values for i in trained]) for when in ("before", "after"))
+    rows = tuple(np.concatenate([own.get(i, np.zeros(len(sides[i].before[0].values))) for i in trained]) for own in sums)
+    return Moved(before, after, rows, sides, max(s.before[0].rounding for s in sides.values()) * float(np.abs(before).max()))
