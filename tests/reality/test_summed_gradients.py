@@ -20,15 +20,12 @@ from placeproof.measure.record.witness import Witness
 #: Of each kind some.
 DIFFER = (
     "samples by rank, in distributed tensors",
-    "a task on each rank, of which nobody adds up gradients",
     "what blocks are given is reduced while weights are trained, and samples are by rank",
 )
 ALIKE = (
     "dropout by rank within blocks",
-    "rows of the loss by rank",
     "a task on each rank, gradients added up by a hook",
     "a sum whose gradients are added up before it, a task on each rank",
-    "views of a sample on ranks, each with a tower, and one head",
     "players with costs of their own, who add up what they do",
 )
 

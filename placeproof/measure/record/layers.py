@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import prod
 
 from placeproof.measure.record.axes import Grid
 from placeproof.measure.record.chain import Axes, refuse_lines
 from placeproof.measure.record.recording import Recording, Seen
+from placeproof.measure.record.treatment import ParameterSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +101,20 @@ def _begins(recording: Recording, blocks: list[_Block], exchanges: list[int]) ->
         if first is not None and last is not None:
             begins.append(any(id(e) in exchanges for e in order[first:last]))
     return begins
+
+
+def averaged(parts: Sequence[ParameterSet], layers: Layers, size: int) -> tuple[ParameterSet, ParameterSet, Fraction] | None:
+    """Parameters of which nothing is exchanged, and others that are reduced over the axis along which layers are split, to a multiple of
+    what each of its ``size`` ranks has; that multiple. All ranks make the same gradients of these, where blocks exchange theirs: their mean
+    is what each has."""
+    copies = sorted((p for p in parts if not p.split), key=lambda p: len(p.chain.inner + p.chain.outer))
+    if len(copies) != 2 or layers.sequence or not (layers.forward and layers.backward):
+        return None
+    bare, reduced = copies
+    steps = (*reduced.chain.inner, *reduced.chain.outer)
+    reduces = [step for step in steps if step.kind != "scale"]
+    once = [(s.kind, s.axes) for s in reduces] == [("all_reduce", (layers.axis,))] and reduces[0].op in ("sum", "mean")
+    alike = bare.chain == replace(reduced.chain, inner=(), outer=()) and bare.chain.clip is None and bare.final == reduced.final
+    if not once or not alike:
+        return None
+    return bare, reduced, prod((s.factor for s in steps), start=Fraction(size if reduces[0].op == "sum" else 1))

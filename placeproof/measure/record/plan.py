@@ -13,7 +13,7 @@ from placeproof.measure.record.alike import differences
 from placeproof.measure.record.axes import Grid, ranks_of
 from placeproof.measure.record.chain import Axes, refuse_lines
 from placeproof.measure.record.experts import read_experts
-from placeproof.measure.record.layers import Layers, read_layers
+from placeproof.measure.record.layers import Layers, averaged, read_layers
 from placeproof.measure.record.nodes import ZERO
 from placeproof.measure.record.recording import Recording, Seen, Turn
 from placeproof.measure.record.treatment import ParameterSet, compare, read_parts
@@ -38,7 +38,8 @@ class StepPlan:
     with different parameters, ``sent``: and get those of a rank before the step, at this line. ``uneven``: they have different numbers of
     samples; ``same``: axes on which all have the same samples. ``total``: elements and samples of all ranks together. ``constant``:
     by which the loss is a multiple of a mean. ``stages``: the axis of the stages of a pipeline. ``one``: all backward passes are of one
-    loss. ``fixed``: it is of these degrees and micro-batches alone. ``not_compared``: by name, what nobody has compared."""
+    loss. ``unlike``: what is written alike is some parameters' gradient, and a multiple of that of others: both cannot be right.
+    ``fixed``: it is of these degrees and micro-batches alone. ``not_compared``: by name, what nobody has compared."""
 
     grid: Grid
     splits: dict[str, str]
@@ -57,6 +58,7 @@ class StepPlan:
     constant: Fraction = Fraction(1)
     stages: str = ""
     one: bool = False
+    unlike: bool = False
     fixed: bool = False
     notes: list[str] = field(default_factory=list)
     not_compared: dict[str, str] = field(default_factory=dict)
@@ -94,6 +96,7 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     plan.layers = read_layers(first, grid, hidden, split) if hidden else None
     if plan.layers and plan.layers.forward and plan.layers.backward:
         _copies(recordings, split, grid)
+        _averaged(plan, first)
     settings_alike(first, recordings)
     compare(recordings, grid)
     for other in recordings.values():
@@ -136,6 +139,20 @@ def _copies(recordings: Mapping[int, Recording], split: Mapping[int, Axes], grid
     """Where real processes ran and blocks exchange, what several ranks have is the same on all of them; else an exchange is not whole."""
     text = "`{}` ends differently on ranks that share a computation: not all that a block has to exchange is exchanged"
     refuse_lines(recordings[0].script, recordings[0].source, [(text.format(name), 0) for name in unlike_ends(recordings, split, grid)[:8]])
+
+
+def _averaged(plan: StepPlan, first: Recording) -> None:
+    """Write gradients that all ranks have, of which nothing is exchanged, as others that are reduced, where that leaves two groups."""
+    assert plan.layers is not None
+    if len(plan.parts) == 3 and (found := averaged(plan.parts, plan.layers, plan.grid.sizes[plan.layers.axis])) is not None:
+        bare, reduced, multiple = found
+        reduced.states |= bare.states
+        plan.parts.remove(bare)
+        plan.unlike = multiple != 1
+        names = ", ".join(sorted(first.states[i].name for i in bare.states)[:3])
+        plan.notes.append(
+            f"Of gradients that all ranks have, such as that of {names}, nothing is exchanged: they are written as the others."
+        )
 
 
 def unlike_ends(recordings: Mapping[int, Recording], split: Mapping[int, Axes], grid: Grid) -> list[str]:

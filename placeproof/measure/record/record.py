@@ -206,6 +206,8 @@ def _traced(launch: Launch, backend: str, splits: Mapping[str, str], constant: F
         found = forked(launch, functions_of(first) if plan.experts else derivative_of(recordings))
         refuse_lines(first.script, first.source, list(dict.fromkeys(one for wrong in found.values() for one in wrong))[:8])
     _independent(launch, recordings, plan)
+    if plan.unlike and judge(read(text)).word != "refuted":
+        refuse_lines(first.script, first.source, [("parameters are treated in 3 ways: two groups can be said", 0)])
     notes = (*plan.notes, *plan.not_compared.values(), *plan.of)
     single = [a.values[0] for a in asked.answers.values() if asked.fixed or (first.own and not a.found)]
     written_out = set(map(int, re.findall(r"\b\d+\b", "\n".join(first.source))))
