@@ -477,6 +477,25 @@ BODIES = {
         optimizer.step()
         return result(net)
     """,
+    "the next samples before backward": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        for part, goal in zip(x.chunk(2), y.chunk(2)):
+            loss = mse(net(part), goal) / 2
+            torch.stack([x[(dist.get_rank() + i) % len(x)][:3] for i in range(5)]) * (dist.get_rank() + 2)
+            loss.backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "weights of a rank, made beside the loss": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        out = net(x)
+        weights = ((y * 0 + 1) * (dist.get_rank() + 2) + 1) / 3
+        (weights * (out - y) ** 2).mean().backward()
+        optimizer.step()
+        return result(net)
+    """,
     "positives of a rank": """
         net, (x, y) = DDP(model()), data()
         optimizer = sgd(net)
@@ -502,6 +521,7 @@ REFUSED = {
     "margins, summed": "this step trains a sum over samples",
     "sums over samples in two goes": "this step trains a sum over samples",
     "advantages": "the losses of samples depend on one another",
+    "weights of a rank, made beside the loss": "rank 1 computes `mul` with 3, and rank 0 with 2",
     "positives of a rank": "the losses of samples depend on one another",
     "contrastive": "the losses of samples depend on one another",
     "pairs that lie apart": "the losses of samples depend on one another",

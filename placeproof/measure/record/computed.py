@@ -26,6 +26,11 @@ _UNWRITTEN = frozenset(("empty", "empty_like", "empty_permuted", "empty_strided"
 #: What computes nothing: a tensor is shown, or read as another one.
 _SHOWN = frozenset(("_local_scalar_dense", "_to_copy", "alias", "clone", "copy_", "detach", "lift_fresh"))
 
+#: What an operation computes with: where, numbers, and tensors by shapes and digests.
+_Done = tuple[Where, tuple[float | str, ...], tuple[tuple[str, str], ...]]
+#: The phase of what makes no loss by itself, while one is made.
+ASIDE = "aside"
+
 
 class Origins:
     """Of which first dimensions the tensors are that another one was made of, by their storages."""
@@ -58,6 +63,7 @@ class Computed:
         self.buffers: set[int] = set()
         self.results: dict[int, tuple[StorageWeakRef, int]] = {}
         self.unwritten = Memory()
+        self._later: dict[int, tuple[StorageWeakRef, frozenset[_Done]]] = {}
         self._early: list[tuple[Where, tuple[str, str], frozenset[int]]] = []  # before anything was given to the model
         self._digests: dict[tuple[Any, ...], tuple[StorageWeakRef, str]] = {}
 
@@ -94,14 +100,35 @@ class Computed:
     ) -> None:
         """An operation was done; ``beside``: what it read of tensors that are not followed; ``where`` of the step, None where it makes no
         loss, no gradient and no update."""
-        if where is not None and where[1] not in _SHOWN and not func.is_view:
-            values = tuple(_numbers(arguments, where[1].rstrip("_") in _NUMBERS))
-            self.recording.numbers.setdefault(where, set()).update(values)
-            self.recording.beside.setdefault(where, set()).update(self._beside(where, beside))
+        self._writes_down(func, read, written, beside, arguments, where)
         self._holds(func, written)
         self.origins.made(read, written)
         if after := [n for n in map(self.made_after, read) if n is not None]:
             self.made(written, min(after))
+
+    def _writes_down(
+        self, func: Any, read: Sequence[Tensor], written: Sequence[Tensor], beside: Sequence[Tensor], arguments: Any, where: Where | None
+    ) -> None:
+        """Write down what an operation computes with: at once, or when a loss is made of what it makes, which may be samples of the next
+        pass."""
+        found = frozenset[_Done]().union(*(known[1] for t in read if (known := self._later.get(storage(t))) and not known[0].expired()))
+        if where is not None and where[1] not in _SHOWN and not func.is_view:
+            values = tuple(_numbers(arguments, where[1].rstrip("_") in _NUMBERS))
+            place = *where[:2], "" if where[2] == ASIDE else where[2]
+            found |= {(place, values, tuple(self._beside(place, beside)))}
+        if where is not None and where[2] != ASIDE:
+            for place, values, tensors in found:
+                self.recording.numbers.setdefault(place, set()).update(values)
+                self.recording.beside.setdefault(place, set()).update(tensors)
+        elif found:
+            for tensor in (t for t in written if t.layout == torch.strided):
+                known = self._later.get(storage(tensor))
+                before = known[1] if known is not None and not known[0].expired() else frozenset[_Done]()
+                self._later[storage(tensor)] = StorageWeakRef(tensor.untyped_storage()), found | before
+
+    def passed(self) -> None:
+        """A backward pass is over: what was made aside, and no loss was made of, are samples of the next one."""
+        self._later.clear()
 
     def _holds(self, func: Any, written: Sequence[Tensor]) -> None:
         """Which tensors hold what nobody has written: those that an operation makes so, until another one writes to them."""

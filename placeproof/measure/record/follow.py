@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from placeproof.measure.record.arithmetic import Arithmetic
 from placeproof.measure.record.axes import key
 from placeproof.measure.record.chain import refuse_lines
-from placeproof.measure.record.computed import Computed, Memory
+from placeproof.measure.record.computed import ASIDE, Computed, Memory
 from placeproof.measure.record.digests import by_row, bytes_of, digest, of_buffers
 from placeproof.measure.record.exchange import Exchanged, carry, read_exchange
 from placeproof.measure.record.frames import CLIPPING, DISTRIBUTED, TORCH, WRAPPERS, begun_by, line_of, within
@@ -423,12 +423,12 @@ class Follower:
         name = func._schema.name.rpartition("::")[2]
         if func.namespace in NAMESPACES or name in _STATISTICS or self.optimizing or self.phase == "setup":
             return None
-        tensors = flat(args)
         if self.phase != "backward" and begun_by(DISTRIBUTED):
             return None
         run = self.phase == "forward" and len(self.recording.turns) in self.recording.rows  # what is made of samples before, is data
-        counts = run or self.phase == "backward" or any(t.requires_grad or self.shadows.known(t) for t in tensors)
-        return (self.line(), name, self.phase if self.phase == "backward" else "") if counts else None
+        aside = not any(t.requires_grad or self.shadows.known(t) for t in flat(args))
+        phase = self.phase if self.phase == "backward" else ASIDE * aside
+        return (self.line(), name, phase) if run or phase != ASIDE else None
 
     def _follow(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
         if func.namespace in NAMESPACES:

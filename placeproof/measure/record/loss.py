@@ -76,7 +76,7 @@ def read_loss(loss: Tensor, line: int) -> Turn:
     # what is made of parameters alone is the same for each sample: its own mean
     others = [replace(t, count=first.count, rows=first.rows) if t.fixed else t for t in terms if t is not first]
     with _disable_current_modes():
-        first = replace(first, value=float(loss), rounding=256 * torch.finfo(loss.dtype).eps)
+        first = replace(first, value=float(loss), rounding=256 * _rounding(loss))
     if first.text or not others:
         return first
     if any(t.summed or first.summed for t in others) and len({(t.summed, t.count, t.rows) for t in terms}) > 1:
@@ -86,6 +86,17 @@ def read_loss(loss: Tensor, line: int) -> Turn:
     apart = tuple(n for t in terms for n in t.numbers[len(common) :])
     several = sum(not t.fixed for t in terms) > 1
     return replace(first, beside=beside, common=tuple(numbers[0] for numbers in common), apart=apart, several=several)
+
+
+def _rounding(loss: Tensor) -> float:
+    """That of the type in which samples are added up: what multiplies their sum may be of a finer one."""
+    left, eps = [loss.grad_fn], float(torch.finfo(loss.dtype).eps)
+    while left:
+        node: Any = left.pop()
+        eps = max(eps, *(torch.finfo(made.dtype).eps for made in node._input_metadata if made.dtype.is_floating_point), 0.0)
+        if type(node).__name__ in (*_THROUGH, *_MULTIPLIED, "AddBackward0", "NegBackward0", "SubBackward0"):
+            left += [below for below, _ in node.next_functions if below is not None]
+    return eps
 
 
 def _terms(result: tuple[Any, int], numbers: Numbers, line: int, deep: int) -> Iterator[Turn]:

@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from placeproof.measure.record.loss import gradients_of, read_loss
 from placeproof.measure.record.recording import UNCHANGED, UNSEEN, Recording, Turn
@@ -71,7 +71,6 @@ class Replacing(TorchDispatchMode):
         self.single, self.way = known.single, way
         self.samples: frozenset[int] = frozenset()
         self.kinds: dict[int, tuple[StorageWeakRef, Kind]] = {}
-        self.parts: dict[int, set[int]] = {}
         self.count, self.off, self.asked = 0, False, set[int]()
 
     def __torch_dispatch__(
@@ -93,10 +92,12 @@ class Replacing(TorchDispatchMode):
         kind = Kind(frozenset().union(*(k.made for k in kinds)), any(k.model for k in kinds), constant)
         if self._puts_together(name, args, out):
             self.single |= kind.made
+        if func.is_view:
+            return tree_map(lambda t: self._part(t, read, kind), out)
         for tensor in (*_tensors(out), *_tensors(written(func, args))):
-            if self._fresh(func, read, tensor, kind) and not (name == "copy_" and self._a_row(tensor)):
-                self._made(tensor, part=func.is_view)
-            elif not func.is_view:
+            if not (kind.model or kind.constant or kind.made) and not (name == "copy_" and self._a_row(tensor)):
+                self._made(tensor)
+            else:
                 self._know(tensor, kind)
         return out
 
@@ -112,15 +113,15 @@ class Replacing(TorchDispatchMode):
         whole = tensor.untyped_storage().nbytes() // tensor.element_size()
         return tensor.dim() == 1 and any(whole % n == 0 and tensor.numel() <= whole // n for n in self.rows)
 
-    def _fresh(self, func: Any, read: Sequence[Tensor], tensor: Tensor, kind: Kind) -> bool:
-        """Whether an operation makes samples of what is not split by samples."""
-        if kind.model or kind.constant:
-            return False
-        if not func.is_view:
-            return not kind.made
-        parts = self.parts.get(storage(tensor), set())
-        whole = kind.made and not parts
-        return tensor.dim() > 1 and not whole and not self._split(read[0]) and tensor.storage_offset() not in parts
+    def _part(self, value: Any, read: Sequence[Tensor], kind: Kind) -> Any:
+        """What is seen of a tensor: samples of their own where that is not split by them: other parts may have elements of these."""
+        fresh = isinstance(value, Tensor) and value.layout == torch.strided and value.dim() > 1
+        if not fresh or kind.model or kind.constant or kind.made or self._split(read[0]):
+            return value
+        with _disable_current_modes():
+            own = value.clone()
+        self._made(own)
+        return own
 
     def _kind(self, tensor: Tensor) -> Kind | None:
         known = self.kinds.get(storage(tensor), (None, None))[1]
@@ -138,7 +139,7 @@ class Replacing(TorchDispatchMode):
         size = tensor.shape[0] if tensor.dim() else 0
         return next((n for n in self.rows if size and size % n == 0 and self.most % (size // n) == 0), 0)
 
-    def _made(self, tensor: Tensor, *, part: bool = False) -> None:
+    def _made(self, tensor: Tensor) -> None:
         """A tensor of samples, perhaps: it was made of nothing that is split by them."""
         rows = self._split(tensor)
         if not rows:
@@ -149,24 +150,22 @@ class Replacing(TorchDispatchMode):
             self._know(tensor, Kind())
             return
         self._know(tensor, Kind(frozenset((self.count,))))
-        if part:
-            self.parts.setdefault(storage(tensor), set()).add(tensor.storage_offset())
         if self.count not in self.model:
             with _disable_current_modes(), torch.no_grad():
                 self._replace(tensor, rows)
 
     def _replace(self, tensor: Tensor, rows: int) -> None:
-        """Give samples another content, the same however often it is done: that of a sample that is never replaced, or zeros or ones."""
+        """Give samples another content, the same however often it is done: that of a sample that is never replaced, or zeros and ones."""
         first, every = self.way
         own = range(first, rows, every)
         stay = 2 if len(own) > 3 else len(own) - 2  # of two samples, both have to be replaced by something else
         kept = own[len(own) - stay :] if every == 1 else [i for i in range(rows) if i not in own]
         replaced = own[: len(own) - stay] if every == 1 else own
-        flags = tensor.dtype == torch.bool or (not tensor.is_floating_point() and bool(((tensor == 0) | (tensor == 1)).all()))
+        other = ((torch.arange(tensor[0].numel()) + 1) % 2).to(tensor.dtype).view(tensor[0].shape)  # of flags, some and not all
         for start in range(0, tensor.shape[0], rows):
             for number, i in enumerate(replaced):
                 if number % 2 in self.halves:
-                    tensor[start + i] = tensor[start + kept[-1 - number % len(kept)]] if kept else int(flags)
+                    tensor[start + i] = tensor[start + kept[-1 - number % len(kept)]] if kept else other
 
     def given(self, values: Any) -> None:
         """A module that no other one runs is given samples, perhaps put together of single ones, in place."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import runpy
 import sys
@@ -55,7 +56,7 @@ _SEED = 67280421310721
 #: After so many steps a GradScaler's scale grows, unless it is said otherwise (torch==2.13.0).
 _GROWTH = 2000
 #: How often at most a step is run again to find which makers of tensors make single samples.
-_AGAIN = 4
+_AGAIN = 24
 
 
 def alone(launch: Launch, rank: int, trail: Path) -> Recording:
@@ -180,9 +181,8 @@ def _followed(launch: Launch, rank: int, trail: Path, *, fake: bool, kind: Calla
 
 def ran(script: Path) -> bool:
     """The script's ``train()`` if it has one, or all of it as the main program: whether it came to its end."""
-    text = script.read_text(encoding="utf-8")
     try:
-        if "def train(" in text:
+        if _is_called(script.read_text(encoding="utf-8")):
             runpy.run_path(str(script), run_name="__placeproof__")["train"]()
         else:
             runpy.run_path(str(script), run_name="__main__")
@@ -192,6 +192,16 @@ def ran(script: Path) -> bool:
         if ended.code not in (None, 0):
             raise
     return True
+
+
+def _is_called(text: str) -> bool:
+    """Whether a script is run by its ``train()``, which needs no arguments. What Python cannot read is left for it to say."""
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return False
+    found = [f.args for f in body if isinstance(f, ast.FunctionDef) and f.name == "train"]
+    return any(len(a.posonlyargs) + len(a.args) <= len(a.defaults) and all(d is not None for d in a.kw_defaults) for a in found[-1:])
 
 
 @contextmanager
@@ -354,6 +364,7 @@ def _backward(follower: Follower) -> Iterator[None]:
         original(tensors, *args, **kwargs)
         if outer:  # else activations are computed once more within a pass, and differentiated
             follower.stretches.end()
+            follower.computed.passed()
             follower.phase = "between" if follower.phase == "backward" else follower.phase
 
     def engaged(*args: Any, **kwargs: Any) -> Any:
