@@ -15,7 +15,7 @@ from placeproof.core.diagnostics import Problems
 from placeproof.core.files import write_text
 
 if TYPE_CHECKING:
-    from placeproof.measure.record.record import Traced
+    from placeproof.measure.record.later import Traced
 
 _Action = Annotated[str, typer.Argument(metavar="record", help="What to do: `record`.")]
 _Script = Annotated[Path, typer.Argument(help="A training script: its `train()` is called, or it is run as the main program.")]

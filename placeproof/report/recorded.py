@@ -10,7 +10,8 @@ from placeproof.report.diagnostics import excerpt
 from placeproof.report.document import Code, Document, Lines, Section, section
 
 if TYPE_CHECKING:
-    from placeproof.measure.record.record import RefutedError, Traced
+    from placeproof.measure.record.later import Traced
+    from placeproof.measure.record.record import RefutedError
     from placeproof.measure.record.witness import Witness
 
 SCHEMA = "placeproof.trace/1"

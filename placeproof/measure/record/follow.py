@@ -339,7 +339,7 @@ class Follower:
             return
         self.frozen = True
         self.recording.buffers_left = of_buffers(self.model, read=False)
-        self.recording.step = self.done if self.done >= self.step else self.done + 1
+        self.recording.step, self.recording.goes_on = self.done + (self.done < self.step), self.done >= self.step
         with _disable_current_modes():
             self.recording.idle = self.optimizers.idle(self.recording.updates, lambda p: self.nodes.of_all(self.shadows.terms(local(p))))
             self._keep()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, product
 from math import prod
@@ -28,6 +28,7 @@ from placeproof.measure.record.dropped import dropped
 from placeproof.measure.record.experts import number_alike
 from placeproof.measure.record.factor import SCALES, Answer, Asked, Reading, deciding, shown, written
 from placeproof.measure.record.handed import handed
+from placeproof.measure.record.later import Later, Traced
 from placeproof.measure.record.launch import (
     TIMEOUT,
     EndedError,
@@ -69,19 +70,6 @@ _WAYS = 32
 #: Seconds that ranks may take where there are other numbers of them, at least, and how many times as long as those that were asked for:
 #: a pipeline may wait for a stage that is not there.
 _SOON, _OTHERS = 50.0, 20
-#: In how many steps an optimizer has to update once.
-_STEPS = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traced:
-    """A step program, and what to know about how it came about. ``divisors``: numbers that stand in the script, and may be of ranks."""
-
-    text: str
-    ranks: tuple[int, ...]
-    world: int
-    notes: tuple[str, ...]
-    divisors: tuple[int, ...] = ()
 
 
 class RefutedError(InputError):
@@ -119,7 +107,8 @@ def trace(
         if said is None and _right_elsewhere(traced):
             text = f"with {count} ranks, a number that nobody has said, this step is wrong: with others it may be right"
             refuse("PP603", text, help="say how many ranks it is for: `--world N`")
-        return _with_others(launch, backend, splits or {}, constant, traced, first) if first.idle else traced
+        later = Later(launch, lambda step: _traced(replace(launch, step=step), backend, splits or {}, constant))
+        return later.with_others(traced, first) if first.idle else later.with_next(traced, first)
     except EndedError:
         raise
     except InputError as error:
@@ -222,50 +211,6 @@ def _right_elsewhere(traced: Traced) -> bool:
         return False
     others = (replace(program, axes=tuple(replace(axis, degree=n) for axis in program.axes)) for n in traced.divisors)
     return len(program.axes) > 1 or any(judge(other, shortest=False).word == "proved" for other in others)
-
-
-def _with_others(
-    launch: Launch, backend: str, splits: Mapping[str, str], constant: Fraction | None, traced: Traced, first: Recording
-) -> Traced:
-    """A step of a script whose other optimizers update in other steps: one of these, if it is not proved, or this one. Raises InputError
-    where an optimizer does not update in many steps."""
-    trained, left, number = _names(first, first.updates), _names(first, first.idle), launch.step
-    while left and judge(read(traced.text)).word == "proved":
-        number += 1
-        other = _alone(replace(launch, step=number))
-        if other.step < number:
-            break
-        if number > launch.step + _STEPS:
-            text = f"an optimizer has `{min(left)}`, and does not update it in {_STEPS} steps: whether a later one trains it is not seen"
-            refuse_lines(first.script, first.source, [(text, 0)], help="make optimizers only of what is trained")
-        names = _names(other, other.updates)
-        if names & left:
-            note = f"This is step {number}, which trains other parameters than step {launch.step}: that one is proved by itself."
-            found = _noted(_traced(replace(launch, step=number), backend, splits, constant)[0], note)
-            if judge(read(found.text)).word != "proved":
-                return found
-            note = f"Step {number} trains other parameters ({', '.join(sorted(names - trained)[:3])}): it is proved by itself."
-            traced, trained = _noted(traced, note), trained | names
-        left = left - names
-    return traced
-
-
-def _names(recording: Recording, states: Iterable[int]) -> frozenset[str]:
-    return frozenset(recording.states[i].name for i in states)
-
-
-def _alone(launch: Launch) -> Recording:
-    """What rank 0 does in a step: without the others, if it needs nothing of theirs."""
-    try:
-        return faked(launch, 0)
-    except InputError:
-        return forked(launch)[0]
-
-
-def _noted(traced: Traced, note: str) -> Traced:
-    """A program with another comment in its head."""
-    head, _, rest = traced.text.partition("\n")
-    return replace(traced, text=f"{head}\n# {note}\n{rest}", notes=(*traced.notes, note))
 
 
 def _as_one(

@@ -280,7 +280,8 @@ class Recording:
     has made. ``kept``: what it has of parameters, also after the step, where that was asked for. ``past``: parameters and gradients that
     something else than PyTorch wrote, with lines. ``whole``: a line at which an optimizer makes one number of several elements. ``own``:
     gradients were multiplied by a number of the script's own. ``relabelled``: what was received is read with other values before backward
-    has ended there. ``sums``: lines that added gradients to zeros that the next step does not have.
+    has ended there. ``sums``: lines that added gradients to zeros that the next step does not have. ``goes_on``: another step
+    begins.
     """
 
     rank: int
@@ -312,6 +313,7 @@ class Recording:
     sums: list[int] = field(default_factory=list)
     own: bool = False
     relabelled: bool = False
+    goes_on: bool = False
     step: int = 1
     passed: int = 0
     idle: frozenset[int] = frozenset()

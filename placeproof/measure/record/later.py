@@ -1,0 +1,112 @@
+"""Later steps of a script than the recorded one: those of other optimizers, and the next one, which shows what a step leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from placeproof.core.diagnostics import InputError
+from placeproof.measure.record.chain import refuse_lines
+from placeproof.measure.record.launch import Launch, faked, forked
+from placeproof.measure.record.recording import Recording
+from placeproof.programs import read
+from placeproof.semantics.judge.verdict import judge
+
+#: In how many steps an optimizer has to update once.
+_STEPS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """A step program, and what to know about how it came about. ``divisors``: numbers that stand in the script, and may be of ranks."""
+
+    text: str
+    ranks: tuple[int, ...]
+    world: int
+    notes: tuple[str, ...]
+    divisors: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Records further steps of a script, by their numbers: the program of one, and what rank 0 did. It may raise InputError."""
+
+    launch: Launch
+    traced: Callable[[int], tuple[Traced, Recording]]
+
+    def with_others(self, traced: Traced, first: Recording) -> Traced:
+        """A step of a script whose other optimizers update in other steps: one of these, if it is not proved, or this one. Raises
+        InputError where an optimizer does not update in many steps."""
+        trained, left, number = _names(first, first.updates), _names(first, first.idle), self.launch.step
+        while left and judge(read(traced.text)).word == "proved":
+            number += 1
+            other = _alone(replace(self.launch, step=number))
+            if other.step < number:
+                break
+            if number > self.launch.step + _STEPS:
+                text = (
+                    f"an optimizer has `{min(left)}`, and does not update it in {_STEPS} steps: whether a later one trains it is not seen"
+                )
+                refuse_lines(first.script, first.source, [(text, 0)], help="make optimizers only of what is trained")
+            names = _names(other, other.updates)
+            if names & left:
+                note = f"This is step {number}, which trains other parameters than step {self.launch.step}: that one is proved by itself."
+                found = _noted(self.traced(number)[0], note)
+                if judge(read(found.text)).word != "proved":
+                    return found
+                note = f"Step {number} trains other parameters ({', '.join(sorted(names - trained)[:3])}): it is proved by itself."
+                traced, trained = _noted(traced, note), trained | names
+            left = left - names
+        return traced
+
+    def with_next(self, traced: Traced, first: Recording) -> Traced:
+        """A step of a script that goes on: the next one, if it is refuted, or this one, with what is not said of the next one, or is of
+        another loss. Gradients that nobody clears, and what a loss keeps of samples, are seen there."""
+        number = self.launch.step + 1
+        if not first.goes_on or judge(program := read(traced.text)).word != "proved":
+            return traced
+        try:
+            other = _alone(replace(self.launch, step=number))
+            if other.step < number or not other.updates:  # what is left of an epoch may update nothing
+                return traced
+            found = self.traced(number)[0]
+        except InputError as error:
+            return _without(traced, f"step {number} cannot be said: {error.diagnostics[0].message}")
+        following = read(found.text)
+        if judge(following).word != "proved":
+            return _noted(found, f"This is step {number}: step {self.launch.step} is proved by itself.")
+        if following.loss != program.loss:
+            return _without(traced, f"step {number} trains another loss")
+        return traced
+
+
+def _names(recording: Recording, states: Iterable[int]) -> frozenset[str]:
+    return frozenset(recording.states[i].name for i in states)
+
+
+def _alone(launch: Launch) -> Recording:
+    """What rank 0 does in a step: without the others, if it needs nothing of theirs."""
+    try:
+        return faked(launch, 0)
+    except InputError:
+        return forked(launch)[0]
+
+
+def _noted(traced: Traced, note: str) -> Traced:
+    """A program with another comment in its head."""
+    head, _, rest = traced.text.partition("\n")
+    return replace(traced, text=f"{head}\n# {note}\n{rest}", notes=(*traced.notes, note))
+
+
+def _without(traced: Traced, text: str) -> Traced:
+    """A program that says of the next step what nobody has compared."""
+    lines = traced.text.splitlines(keepends=True)
+    quoted = text.replace('"', "'").replace("\\", "/")
+    place = next((i for i, line in enumerate(lines) if line.startswith("not_compared(")), None)
+    if place is not None:
+        lines[place] = f'{lines[place].rstrip()[:-1]}, next_step="{quoted}")\n'
+    else:
+        lines.insert(
+            next(i for i, line in enumerate(lines) if line.startswith(("group(", "place("))), f'not_compared(next_step="{quoted}")\n'
+        )
+    return replace(traced, text="".join(lines), notes=(*traced.notes, text))

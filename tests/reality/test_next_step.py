@@ -1,0 +1,95 @@
+"""What the step after the recorded one shows: gradients that nobody clears, another loss, or what is wrong in it alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from placeproof.programs import read
+from placeproof.semantics.judge.verdict import judge
+
+HEAD = """
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+WORLD = 2
+
+
+def train():
+    rank = dist.get_rank()
+    torch.manual_seed(0)
+    model = DDP(torch.nn.Linear(4, 3))
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    g = torch.Generator().manual_seed(7 + rank)
+    x, y = torch.randn(3, 4, 4, generator=g), torch.randn(3, 4, 3, generator=g)
+"""
+END = "    return model\n"
+#: Bodies, what is said of them, and with which words of what was not compared.
+BODIES = {
+    "two steps": (
+        "    for i in range(2):\n        opt.zero_grad()\n        F.mse_loss(model(x[i]), y[i]).backward()\n        opt.step()\n",
+        "proved",
+        "",
+    ),
+    "one step": ("    F.mse_loss(model(x[0]), y[0]).backward()\n    opt.step()\n", "proved", ""),
+    "a forward pass alone follows": (
+        "    F.mse_loss(model(x[0]), y[0]).backward()\n    opt.step()\n    F.mse_loss(model(x[1]), y[1])\n",
+        "proved",
+        "",
+    ),
+    "what is left updates nothing": (
+        "    for i in range(3):\n        (F.mse_loss(model(x[i]), y[i]) / 2).backward()\n"
+        "        if i % 2:\n            opt.step()\n            opt.zero_grad()\n",
+        "proved",
+        "",
+    ),
+    "gradients are not cleared": (
+        "    for i in range(2):\n        F.mse_loss(model(x[i]), y[i]).backward()\n        opt.step()\n",
+        "proved",
+        "step 2 cannot be said: what happens to gradients",
+    ),
+    "the last group is smaller": (
+        "    for i in range(3):\n        (F.mse_loss(model(x[i]), y[i]) / 2).backward()\n"
+        "        if i % 2 or i == 2:\n            opt.step()\n            opt.zero_grad()\n",
+        "proved",
+        "step 2 trains another loss",
+    ),
+    "a centre of the own samples": (
+        "    centre = torch.zeros(3)\n    for i in range(2):\n        opt.zero_grad()\n        out = model(x[i])\n"
+        "        (out - centre).pow(2).mean().backward()\n        centre = 0.9 * centre + 0.1 * out.detach().mean(0)\n        opt.step()\n",
+        "proved",
+        "step 2 cannot be said",
+    ),
+    "the second step is not reduced": (
+        "    for i in range(2):\n        opt.zero_grad()\n        (model if i == 0 else model.module).train()\n"
+        "        F.mse_loss((model if i == 0 else model.module)(x[i]), y[i]).backward()\n        opt.step()\n",
+        "refuted",
+        "",
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _processes() -> None:
+    pytest.importorskip("torch", reason="torch is not installed: `pip install torch` to record scripts")
+    if not hasattr(os, "fork"):
+        pytest.skip("this system cannot fork processes")
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_the_next_step_is_looked_at(name: str, tmp_path: Path) -> None:
+    from placeproof.measure.record.record import trace
+
+    body, word, said = BODIES[name]
+    path = tmp_path / "train.py"
+    path.write_text(HEAD + body + END, encoding="utf-8")
+    traced = trace(path)
+    program = read(traced.text)
+    assert judge(program).word == word
+    assert [key for key, _ in program.not_compared] == (["next_step"] if said else [])
+    assert all(said in text for _, text in program.not_compared)
+    assert ("This is step 2: step 1 is proved by itself." in traced.text) == (word == "refuted")
