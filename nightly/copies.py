@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
 
 from copies_scripts import KEPT, PARTED, script  # noqa: E402
-from crossed_scripts import CROSSED, HANDED, STRAIGHT  # noqa: E402
+from crossed_scripts import CLEARED, CROSSED, HANDED, OVERWRITTEN, STRAIGHT, UNSENT  # noqa: E402
 from dropped_scripts import COUNTED, DROPPED  # noqa: E402
 from lost_scripts import LEFT, LOST  # noqa: E402
 from misplaced_scripts import MISPLACED, PLACED, STRAIGHT_ON, STRAYED  # noqa: E402
@@ -26,9 +27,10 @@ from untrained_scripts import TRAINED, UNTRAINED  # noqa: E402
 from placeproof.measure.record.crossed import crossed  # noqa: E402
 from placeproof.measure.record.dropped import dropped  # noqa: E402
 from placeproof.measure.record.handed import handed  # noqa: E402
-from placeproof.measure.record.launch import Launch, beyond_step, forked  # noqa: E402
+from placeproof.measure.record.launch import Launch, beyond_step, forked, received_once  # noqa: E402
 from placeproof.measure.record.lost import lost  # noqa: E402
 from placeproof.measure.record.misplaced import misplaced  # noqa: E402
+from placeproof.measure.record.overwritten import overwritten  # noqa: E402
 from placeproof.measure.record.parted import parted  # noqa: E402
 from placeproof.measure.record.strayed import strayed  # noqa: E402
 from placeproof.measure.record.summed import summed  # noqa: E402
@@ -38,19 +40,20 @@ KINDS = {
     parted: PARTED,
     summed: SUMMED,
     lost: LOST,
-    dropped: DROPPED,
+    dropped: DROPPED | CLEARED,
     untrained: UNTRAINED,
     misplaced: MISPLACED,
     strayed: STRAYED,
-    crossed: CROSSED,
+    crossed: CROSSED | UNSENT,
     handed: HANDED,
+    overwritten: OVERWRITTEN,
 }
 #: Scripts with a head of their own.
 SPLIT = {name: split(body) for name, body in (SUMMED | ADDED).items()}
 WRONG = {name: (body, kind) for kind, bodies in KINDS.items() for name, body in bodies.items()}
 RIGHT = {name: (body, None) for name, body in (KEPT | LEFT | COUNTED | TRAINED | PLACED | STRAIGHT | ADDED | STRAIGHT_ON).items()}
 #: Scripts that are whole.
-WHOLE = CROSSED | HANDED | STRAIGHT | SPLIT
+WHOLE = CROSSED | HANDED | STRAIGHT | CLEARED | UNSENT | OVERWRITTEN | SPLIT
 
 
 def main() -> int:
@@ -64,8 +67,10 @@ def main() -> int:
             if only in name:
                 path.write_text(WHOLE.get(name) or script(body), encoding="utf-8")
                 step = 2 if "second step" in name else 1
-                ran = forked(Launch(script=path, world=2, step=step, timeout=60), beyond_step)
-                seen = [one for one in KINDS if one(ran, step) is not None]
+                launch = Launch(script=path, world=2, step=step, timeout=60)
+                ran = forked(launch, beyond_step)
+                seen = [one for one in KINDS if one is not overwritten and one(ran, step) is not None]
+                seen += [overwritten] if overwritten(ran, step, partial(forked, launch, received_once)) is not None else []
                 right = kind in seen if kind is not None else not seen
                 wrong += not right
                 said = ", ".join(one.__name__ for one in seen) or "nothing"

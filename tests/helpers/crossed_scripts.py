@@ -70,6 +70,52 @@ CROSSED = {
         "for out in reversed(outs):\n    torch.autograd.backward([out], [got()])", GIVE, before="opt = torch.optim.Adam(model.parameters())"
     ),
 }
+_LAST = (
+    "there = xs.new_empty(2, 6)\nins, losses = [], []\nfor y in ys:\n"
+    "    dist.recv(there, src=0)\n    ins.append(there.detach().requires_grad_())\n"
+)
+_ONE = _LAST + "    losses.append(F.mse_loss(model(ins[-1]), y) / N)"
+_TWICE = "outs = []\nfor n, x in enumerate(xs):\n    outs.append(model(x))\n    put(outs[max(n - 1, 0)])"
+_CLEARED = "for out in outs:\n    opt.zero_grad()\n    out.backward(got())"
+_CLEARS = "for h, loss in zip(ins, losses):\n    opt.zero_grad()\n    loss.backward()\n    put(h.grad)"
+UNSENT = {
+    "one is sent twice, and the last one never": script(BACK, GIVE, forward=_TWICE),
+    "the second is sent as the third, too": script(BACK, GIVE, forward=_TWICE.replace("max(n - 1, 0)", "1 if n == 2 else n")),
+    "the first one again, with Adam": script(
+        BACK, GIVE, forward=_TWICE.replace("max(n - 1, 0)", "n % 3"), before="opt = torch.optim.Adam(model.parameters())"
+    ),
+}
+OVERWRITTEN = {
+    "one tensor for all": script(BACK, GIVE, losses=_ONE),
+    "two tensors in turn": script(
+        BACK,
+        GIVE,
+        losses=_LAST.replace("there = xs.new_empty(2, 6)", "both = xs.new_empty(2, 2, 6)").replace(
+            "for y in ys:\n", "for n, y in enumerate(ys):\n    there = both[n % 2]\n"
+        )
+        + "    losses.append(F.mse_loss(model(ins[-1]), y) / N)",
+    ),
+    "one tensor for all, with Adam": script(BACK, GIVE, losses=_ONE, before="opt = torch.optim.Adam(model.parameters())"),
+    "irecv": script(BACK, GIVE, losses=_ONE.replace("dist.recv(there, src=0)", "dist.irecv(there, src=0).wait()")),
+    "a sum over samples": script(BACK, GIVE, losses=_ONE.replace("y) / N", "y, reduction='sum')")),
+}
+CLEARED = {
+    "zero before each pass": script(_CLEARED, _CLEARS),
+    "zero before each pass, with AdamW": script(_CLEARED, _CLEARS, before="opt = torch.optim.AdamW(model.parameters())"),
+    "zeros are written": script(
+        _CLEARED.replace("grad()", "grad(set_to_none=False)"), _CLEARS.replace("grad()", "grad(set_to_none=False)")
+    ),
+    "None before each pass": script(
+        _CLEARED.replace("opt.zero_grad()", "for p in model.parameters(): p.grad = None"),
+        _CLEARS.replace("opt.zero_grad()", "for p in model.parameters(): p.grad = None"),
+    ),
+    "zero before each pass, one by one": script(
+        "for x in xs:\n    opt.zero_grad()\n    out = model(x)\n    put(out)\n    out.backward(got())",
+        "for y in ys:\n    opt.zero_grad()\n    h = got().requires_grad_()\n    (F.mse_loss(model(h), y) / N).backward()\n    put(h.grad)",
+        forward="",
+        losses="",
+    ),
+}
 HANDED = {
     "one number in all places": script("for out in outs:\n    got()\n    out.backward(torch.ones_like(out))", GIVE),
     "the mean of it": script("for out in outs:\n    one = got()\n    out.backward(one.mean().expand_as(one))", GIVE),
@@ -143,4 +189,83 @@ STRAIGHT = {
         losses=LOSSES.replace("zip(ins, ys)", "zip(ins, ys.flip(0))"),
         forward="outs = [model(x) for x in xs]\nfor out in reversed(outs):\n    put(out)",
     ),
+    "the last pass alone, of losses that are not divided": script(_CLEARED, _CLEARS.replace("loss.", "(loss * N).")),
+    "passes of a large loss are left out": script(
+        "for out in outs:\n    one = got()\n    if one.norm().item() > 0.03:\n        opt.zero_grad()\n    out.backward(one)",
+        GIVE.replace("loss.backward()", "(opt.zero_grad() if loss.item() > 0.3 else None, loss.backward())"),
+    ),
+    "norms of each pass are shown": script(
+        _CLEARED + "\n    norms.append(torch.stack([p.grad.norm() for p in model.parameters()]).norm())\nprint(norms)",
+        _CLEARS + "\n    norms.append(torch.stack([p.grad.norm() for p in model.parameters()]).norm())\nprint(norms)",
+        before="norms = []",
+    ),
+    "sums of passes by hand": script(
+        _CLEARED + "\n    for s, p in zip(sums, model.parameters()):\n        s += p.grad",
+        _CLEARS + "\n    for s, p in zip(sums, model.parameters()):\n        s += p.grad",
+        before="sums = [torch.zeros_like(p) for p in model.parameters()]",
+        after="for s, p in zip(sums, model.parameters()):\n    p.grad = s\nopt.step()",
+    ),
+    "a micro-batch for each stage": script(
+        _CLEARED.replace("opt.zero", "if n < 3:\n        opt.zero").replace("for out in outs", "for n, out in enumerate(outs)")
+        + "\n    if n == 2:\n        one = [p.grad.clone() for p in model.parameters()]\n"
+        "for p, g in zip(model.parameters(), one):\n    p.grad = g",
+        _CLEARS,
+    ),
+    "warming up without a division": script(
+        BACK.replace("outs", "outs") + "\nopt.zero_grad()\n" + FORWARD + "\n" + BACK,
+        GIVE + "\nopt.zero_grad()\n" + LOSSES + "\n" + GIVE,
+    ),
+    "one tensor for all, of which each is a copy": script(BACK, GIVE, losses=_ONE.replace(".detach()", ".clone()")),
+    "one tensor for all, that backward does not read": script(BACK, GIVE, losses=_ONE.replace("model(ins[-1])", "model(ins[-1] + 1)")),
+    "one tensor for all, one by one": script(
+        "for x in xs:\n    out = model(x)\n    put(out)\n    out.backward(got())",
+        "there = torch.empty(2, 6)\nfor y in ys:\n    dist.recv(there, src=0)\n    h = there.detach().requires_grad_()\n"
+        "    (F.mse_loss(model(h), y) / N).backward()\n    put(h.grad)",
+        forward="",
+        losses="",
+    ),
+    "one tensor for all in a pass that is thrown away": script(
+        BACK + "\nopt.zero_grad()\nxs -= 1\n" + FORWARD + "\n" + BACK,
+        GIVE + "\nopt.zero_grad()\n" + LOSSES + "\n" + GIVE,
+        losses=_ONE,
+        before="xs += 1",
+    ),
+    "late by one, and the first one again": script(
+        "for step in range(3):\n    for x in xs:\n        now = model(x + step)\n        put(now if late is None else late)\n"
+        "        now.backward(got())\n        late = now\n    opt.step()\n    opt.zero_grad()",
+        "for step in range(3):\n    for y in ys:\n        h = got().requires_grad_()\n        (F.mse_loss(model(h), y) / N).backward()\n"
+        "        put(h.grad)\n    opt.step()\n    opt.zero_grad()",
+        before="late = None",
+        after="",
+        forward="",
+        losses="",
+    ),
+    "two losses of one micro-batch, in a pass each": script(
+        "for out in outs:\n    out.backward(got(), retain_graph=True)\n    out.backward(got())",
+        "for h, y in zip(ins, ys):\n    for to in (y, -y):\n        h.grad = None\n"
+        "        F.mse_loss(model(h), to).backward()\n        put(h.grad)",
+    ),
+    "in bfloat16, there and back": script(
+        "for out in outs:\n    out.backward(got())", GIVE, forward=FORWARD.replace("put(outs[-1])", "put(outs[-1].bfloat16().float())")
+    ),
+    "all in one tensor": script(
+        BACK,
+        GIVE,
+        forward="outs = [model(x) for x in xs]\nput(torch.stack([o.detach() for o in outs]))",
+        losses="every = torch.empty(N, 2, 6)\ndist.recv(every, src=0)\nins = [h.detach().requires_grad_() for h in every]\n"
+        "losses = [F.mse_loss(model(h), y) / N for h, y in zip(ins, ys)]",
+    ),
+    "weights that are swapped for backward": script(
+        "for out in outs:\n    out.backward(got())",
+        "for p in model.parameters():\n    p.data.mul_(0.9)\n" + GIVE + "\nfor p in model.parameters():\n    p.data.div_(0.9)",
+    ),
+    "no gradient of a second tensor": script(
+        BACK,
+        GIVE,
+        forward=FORWARD + "\n    put(outs[-1] + x)",
+        losses="ins, losses = [], []\nfor y in ys:\n    ins.append(got().requires_grad_())\n    skip = got()\n"
+        "    losses.append(F.mse_loss(model(ins[-1]) + skip, y) / N)",
+    ),
+    "the first stage is not trained": script("pass", "for loss in losses:\n    loss.backward()"),
+    "the last micro-batch is held out": script("for out in outs[:-1]:\n    out.backward(got())", GIVE.replace("zip(ins,", "zip(ins[:-1],")),
 }

@@ -43,11 +43,13 @@ _LOOKING = frozenset(("_local_scalar_dense", "equal", "is_nonzero", "nonzero"))
 
 
 class Copies(Follower):
-    """A follower that lets the script go on after the step, and writes down parameters until two more steps are over."""
+    """A follower that lets the script go on after the step, and writes down parameters until two more steps are over. ``keep``: for
+    backward, what was received as forward has read it."""
 
-    def __init__(self, recording: Recording, script: Path, step: int, trail: Trail, instead: Instead) -> None:
+    def __init__(self, recording: Recording, script: Path, step: int, trail: Trail, instead: Instead, *, keep: bool = False) -> None:
         super().__init__(recording, script, step, trail)
         self.stretches.makers.contents, self.stretches.makers.instead = {}, instead
+        self.keep, self.received = keep, set[int]()
         self.kept = recording.kept = Kept()
         self.now: dict[int, Copy] = {}
         self.places: dict[int, tuple[Tensor, frozenset[int]]] = {}
@@ -77,6 +79,20 @@ class Copies(Follower):
                 self._passed_one()
 
         with mock.patch.object(torch.autograd, "backward", counted), self.adding.watching():
+            yield
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Save for backward what was received as it is now, if that was asked for."""
+
+        def packed(tensor: Tensor) -> Tensor:
+            with _disable_current_modes():
+                return tensor.detach().clone() if storage(tensor) in self.received else tensor
+
+        if not self.keep:
+            yield
+            return
+        with torch.autograd.graph.saved_tensors_hooks(packed, lambda tensor: tensor):
             yield
 
     def _passed_one(self) -> None:
@@ -183,8 +199,12 @@ class Copies(Follower):
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
         """Follow one operation, after it was done, and keep the number that it makes of norms."""
-        done = read_exchange(func, args, kwargs, out) if func.namespace in NAMESPACES and self.phase != "setup" else None
-        self.kept.gives |= done is not None and not (done.kind == "broadcast" and done.root != self.recording.rank)
+        done = read_exchange(func, args, kwargs, out) if func.namespace in NAMESPACES else None
+        if done is not None:
+            self.kept.gives |= self.phase != "setup" and not (done.kind == "broadcast" and done.root != self.recording.rank)
+            with _disable_current_modes():
+                self.kept.later |= {digest(local(t)) for t in done.reads} if done.kind == "send" and self.frozen else set()
+                self.received |= {storage(local(t)) for t in done.writes} if done.kind == "recv" else set()
         super().operation(func, args, kwargs, out)
         if not self.frozen and self.phase != "setup":
             with _disable_current_modes():

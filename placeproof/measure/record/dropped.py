@@ -3,7 +3,8 @@
 Ranks differentiate one loss in n passes, over other samples each, from the same lines of the script, and multiply each by 1/n: so the step
 is of the mean over all. Who leaves out a pass on purpose looks at a number, or at its gradients; who warms up does not count these passes
 in n. Here no number is read in the step, and of some passes' gradients nothing is computed but sums that are overwritten. Numbers show it,
-too: optimizers are given, or each parameter moves along, the gradient of the other passes, and not that of all.
+too: optimizers are given, or each parameter moves along, the gradient of the other passes, and not that of all. Stages of a pipeline do
+so together, each for itself: of each all ranks have the same parameters, and one drops what the others drop.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placeproof.measure.record.recording import Copy, Recording
-from placeproof.measure.record.sides import Sides, along, begin_alike, kept, off, passes_of, read_by_updates, sides_of, sums_of
+from placeproof.measure.record.sides import Sides, along, begin_alike, kept, off, passes_of, read_by_updates, sides_of, stages_of, sums_of
 from placeproof.measure.record.witness import Witness
 
 #: So many passes at least: half of a square is a loss that is common with two.
@@ -27,17 +28,24 @@ _ASIDE = 1e-1
 
 def dropped(recordings: Mapping[int, Recording], step: int) -> Witness | None:
     """The backward passes of a step of which no update reads anything; None where there are none, or nothing certain can be said."""
-    every = [r for _, r in sorted(recordings.items())]
-    counts = {len(r.turns) for r in every} | {passes_of(r.rank, recordings, step) for r in every}
+    stages = stages_of(recordings)
+    every = [r for stage in stages for r in stage.values()]
+    counts = {len(r.turns) for r in every} | {passes_of(r.rank, stage, step) for stage in stages for r in stage.values()}
     read = frozenset[int]().union(*map(read_by_updates, every))
-    count = min(counts)
+    count = min(counts, default=0)
     left = [n for n in range(count) if n not in read]
-    if len(counts) > 1 or count < _PASSES or not left or not read or not begin_alike(recordings):
+    if len(counts) > 1 or count < _PASSES or not left or not read or not all(map(begin_alike, stages)):
         return None
     if not all(_of_one_mean(r, count) and not kept(r).looked and not kept(r).heard & {*left} for r in every):
         return None
+    found = [_of_stage([*stage.values()], step, sorted(read), left, count) for stage in stages]
+    return found[0] if all(found) else None
+
+
+def _of_stage(every: Sequence[Recording], step: int, read: Sequence[int], left: Sequence[int], count: int) -> Witness | None:
+    """That ranks which have the same parameters train with some passes alone; None where numbers do not show it."""
     sides = {i: found for i in range(len(every[0].states)) if (found := sides_of(every, [count] * len(every), i)) is not None}
-    if not sides or not all(_along(every, i, found, sorted(read), count) for i, found in sides.items()):
+    if not sides or not all(_along(every, i, found, read, count) for i, found in sides.items()):
         return None
     return _witness(every, step, sides, left, count)
 
@@ -86,7 +94,8 @@ def _witness(every: Sequence[Recording], step: int, sides: Mapping[int, Sides], 
         line=first.turns[left[0]].line,
         claim=f"the update reads the gradients of all {count} backward passes",
         seen=(
-            f"{what}: its gradients on rank 0 are {', '.join(f'{v:.6g}' for v in values)}, pass by pass, each of a loss divided by {count}",
+            f"{what}: its gradients on rank {first.rank} are {', '.join(f'{v:.6g}' for v in values)}, pass by pass,"
+            f" each of a loss divided by {count}",
             f"nothing reads those of pass {lost}: all parameters are updated with the gradients of the others, and not with those of all",
         ),
         numbers={

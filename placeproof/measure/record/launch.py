@@ -82,6 +82,12 @@ def with_samples(instead: Mapping[int, Instead]) -> Follow[Recording]:
     return beyond
 
 
+def received_once(launch: Launch, rank: int, trail: Path) -> Recording:
+    """The same where backward reads what was received as it was when forward read it, whatever was received there since."""
+    recording: Recording = _session().beyond(launch, rank, trail, keep=True)
+    return recording
+
+
 def others_of(recording: Recording, way: int) -> Follow[list[tuple[str, int]]]:
     """What is wrong with losses of a recorded step as sums over samples, with the lines of the script. ``way``: of replacing samples."""
 

@@ -39,6 +39,7 @@ from placeproof.measure.record.launch import (
     forked,
     functions_of,
     others_of,
+    received_once,
     scaled_twice,
     with_samples,
 )
@@ -46,6 +47,7 @@ from placeproof.measure.record.losses import as_one
 from placeproof.measure.record.lost import lost
 from placeproof.measure.record.meant import remedy, with_multiple
 from placeproof.measure.record.misplaced import misplaced
+from placeproof.measure.record.overwritten import overwritten
 from placeproof.measure.record.parted import parted
 from placeproof.measure.record.pipeline import by_stages, joined
 from placeproof.measure.record.plan import StepPlan, unlike_buffers, unlike_ends
@@ -149,6 +151,7 @@ def _refuting(launch: Launch) -> Witness | None:
     kinds = (parted, lost, dropped, untrained, misplaced, crossed, handed, summed, strayed)
     found = (kind(recordings, launch.step) for kind in kinds)
     first = next((one for one in found if one is not None), None) or clipped(recordings, launch.step, again)
+    first = first or overwritten(recordings, launch.step, lambda: forked(launch, received_once))
     return first or dealt(recordings, launch.step, lambda instead: forked(launch, with_samples(instead)))
 
 

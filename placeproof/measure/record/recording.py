@@ -164,7 +164,7 @@ class Stretch:
     """One backward pass, as it may go on in those of other ranks. ``calls``: whose results it differentiates, by number; ``begins``:
     digests of the tensors and of the gradients with which it begins, none for a loss; ``losses``: it begins with such, too; ``ends``: of
     the tensors, no parameters, at which it ends, and of the gradients that it makes there; ``gradients``: some elements of each of these,
-    in equal distances, by digest. ``overwritten``: something else is there than what was read."""
+    in equal distances, by digest. ``overwritten``: something else is there than what was read; ``there``: what is, by what was."""
 
     calls: frozenset[int]
     begins: tuple[tuple[str, str], ...] = ()
@@ -172,6 +172,7 @@ class Stretch:
     gradients: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     overwritten: bool = False
     losses: bool = False
+    there: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +258,7 @@ class Kept:
     added: list[Added] = field(default_factory=list)
     added_back: set[tuple[int, ...]] = field(default_factory=set)
     contents: dict[tuple[Maker, int], bytes] = field(default_factory=dict)
+    later: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True, kw_only=True)

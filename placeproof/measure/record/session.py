@@ -77,9 +77,10 @@ def among_others(launch: Launch, rank: int, trail: Path) -> Recording:
         return _followed(launch, rank, trail, fake=False)
 
 
-def beyond(launch: Launch, rank: int, trail: Path, scale: int = 1, instead: Instead | None = None) -> Recording:
+def beyond(launch: Launch, rank: int, trail: Path, scale: int = 1, instead: Instead | None = None, *, keep: bool = False) -> Recording:
     """Follow this rank of the process group that exists, and keep what it has of parameters until further steps are over. ``scale``: times
-    what a GradScaler begins with that would grow by itself; ``instead``: what samples are to be."""
+    what a GradScaler begins with that would grow by itself; ``instead``: what samples are to be; ``keep``: for backward, what was received
+    as forward has read it."""
     init = torch.amp.GradScaler.__init__
 
     def scaling(self: torch.amp.GradScaler, *args: Any, **kwargs: Any) -> None:
@@ -88,7 +89,7 @@ def beyond(launch: Launch, rank: int, trail: Path, scale: int = 1, instead: Inst
             self._init_scale *= scale
 
     with undisturbed(), environment(launch, rank), mock.patch.object(torch.amp.GradScaler, "__init__", scaling):
-        recording = _followed(launch, rank, trail, fake=False, kind=partial(Copies, instead=instead or {}))
+        recording = _followed(launch, rank, trail, fake=False, kind=partial(Copies, instead=instead or {}, keep=keep))
     dist.destroy_process_group()  # one that updates nothing does not know when the others have seen enough, and waits for them
     return recording
 
@@ -166,6 +167,7 @@ def _followed(launch: Launch, rank: int, trail: Path, *, fake: bool, kind: Calla
             stack.enter_context(change)
         if isinstance(follower, Copies):
             stack.enter_context(follower.counting())
+            stack.enter_context(follower.keeping())
         stack.enter_context(numbers(follower.arithmetic, follower.shadows))
         stack.enter_context(Called(follower))
         stack.enter_context(Dispatched(follower))

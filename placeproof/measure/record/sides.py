@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
+from placeproof.core.diagnostics import InputError
+from placeproof.measure.record.pipeline import joined
 from placeproof.measure.record.recording import Copy, Kept, Recording, Seen, Stretch
 
 #: A difference has to be so many times the rounding of the values themselves.
@@ -40,7 +43,7 @@ def begin_alike(recordings: Mapping[int, Recording]) -> bool:
     trained = set[int]().union(*begin.values())
     names = {tuple((s.name, s.numel) for s in r.states) for r in recordings.values()}
     alike = all(len({own[i].digest for own in begin.values() if i in own}) == 1 for i in trained)
-    told = any(np.ptp(copy.values) > 0 for copy in begin[0].values())
+    told = any(np.ptp(copy.values) > 0 for copy in next(iter(begin.values())).values())
     used = [s for r in recordings.values() for s in r.states if s.used]
     whole = all(s.split is None and not s.gathered and s.part == s.numel for s in used)
     return alike and told and whole and len(names) == 1
@@ -112,6 +115,21 @@ def apart(a: Copy, b: Copy, change: NDArray[np.float64] | float = 0.0) -> NDArra
     limit = np.maximum(_ROUNDINGS * a.rounding * np.maximum(np.abs(a.values), np.abs(b.values)), sqrt(a.rounding) * change)
     differ: NDArray[np.bool_] = finite & (np.abs(a.values - b.values) > limit)
     return differ
+
+
+def stages_of(recordings: Mapping[int, Recording]) -> list[Mapping[int, Recording]]:
+    """Ranks that are to have the same parameters: all, or those of each stage of pipelines, whose n-th passes are of one micro-batch, and
+    of which all stages read the samples. None at all where passes fit together in no such way."""
+    try:
+        made, lines = joined(recordings)
+    except InputError:
+        return []
+    if not lines:
+        return [recordings]
+    pairs = [(made[a].stretches, made[b].stretches) for line in lines for a, b in pairwise(line)]
+    in_order = all([{*dict(s.begins)} for s in a] == [{*dict(s.ends)} for s in b] for a, b in pairs)
+    alike = len({*map(len, lines)}) == 1 and in_order
+    return [{rank: made[rank] for rank in stage} for stage in zip(*lines, strict=True)] if alike else []
 
 
 def stretches_of(recording: Recording) -> list[Stretch]:

@@ -126,7 +126,8 @@ class Stretches:
             stretch.ends.append((was, made))
             stretch.gradients[made] = _some(gradient)
             self._pending.discard(id(tensor))
-            stretch.overwritten |= digest(local(tensor)) != was
+            stretch.there[was] = digest(local(tensor))
+            stretch.overwritten |= stretch.there[was] != was
 
 
 def _some(gradient: Tensor) -> NDArray[np.float64]:
