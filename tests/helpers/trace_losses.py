@@ -477,6 +477,39 @@ BODIES = {
         optimizer.step()
         return result(net)
     """,
+    "a mean, and a sum divided by samples": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        out = net(x)
+        far = nn.functional.kl_div(out.log_softmax(-1), y.softmax(-1), reduction="batchmean")
+        (0.5 * far + 2 * mse(out, y)).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "sums over other numbers of elements, divided by samples": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        out = net(x)
+        ((((out - y) ** 2).sum() + out[:, :2].exp().sum()) / len(x)).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "a mean, and a sum divided by all samples": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        out = net(x)
+        (mse(out, y) + out.exp().sum() / (len(x) * world())).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "a mean, and a sum": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        out = net(x)
+        (mse(out, y) + 0.1 * out.exp().sum()).backward()
+        optimizer.step()
+        return result(net)
+    """,
     "the next samples before backward": """
         net, (x, y) = DDP(model()), data()
         optimizer = sgd(net)
@@ -521,6 +554,8 @@ REFUSED = {
     "margins, summed": "this step trains a sum over samples",
     "sums over samples in two goes": "this step trains a sum over samples",
     "advantages": "the losses of samples depend on one another",
+    "a mean, and a sum divided by all samples": "the loss adds up means and sums",
+    "a mean, and a sum": "the loss adds up means and sums",
     "weights of a rank, made beside the loss": "rank 1 computes `mul` with 3, and rank 0 with 2",
     "positives of a rank": "the losses of samples depend on one another",
     "contrastive": "the losses of samples depend on one another",

@@ -70,6 +70,8 @@ def read_loss(loss: Tensor, line: int) -> Turn:
         return unread("the loss has no graph", line)
     graph = (loss.grad_fn, loss.output_nr)
     terms = [replace(t, scaled=_scaled(graph)) for t in _terms(graph, (), line, _DEEP)]
+    if any(t.summed for t in terms) and len({(t.summed, t.count, t.rows) for t in terms if not t.fixed}) > 1:
+        terms = [_as_mean(t) for t in terms]
     first = max(terms, key=lambda t: (bool(t.text), not t.fixed, abs(t.factor)))
     if first.fixed:
         return unread("the loss is made of parameters alone", line)
@@ -86,6 +88,16 @@ def read_loss(loss: Tensor, line: int) -> Turn:
     apart = tuple(n for t in terms for n in t.numbers[len(common) :])
     several = sum(not t.fixed for t in terms) > 1
     return replace(first, beside=beside, common=tuple(numbers[0] for numbers in common), apart=apart, several=several)
+
+
+def _as_mean(term: Turn) -> Turn:
+    """A sum that is divided by its samples, or its elements, is a multiple of their mean."""
+    place = next((i for i, n in enumerate(term.numbers) if isinstance(n, Divisor) and 1 / n in (term.rows, term.count)), None)
+    if not term.summed or term.text or place is None:
+        return term
+    times = Fraction(term.count) * term.numbers[place]
+    numbers = (*term.numbers[:place], *((times,) if times != 1 else ()), *term.numbers[place + 1 :])
+    return replace(term, summed=False, factor=prod(numbers, start=Fraction(1)), numbers=numbers)
 
 
 def _rounding(loss: Tensor) -> float:
