@@ -268,4 +268,15 @@ STRAIGHT = {
     ),
     "the first stage is not trained": script("pass", "for loss in losses:\n    loss.backward()"),
     "the last micro-batch is held out": script("for out in outs[:-1]:\n    out.backward(got())", GIVE.replace("zip(ins,", "zip(ins[:-1],")),
+    "functions that send, and make no gradient of what they are given": script(
+        "for x in xs:\n    Send.apply(model(x)).backward()",
+        "for y in ys:\n    (F.mse_loss(model(Receive.apply(torch.zeros((), requires_grad=True))), y) / N).backward()",
+        forward="",
+        losses="",
+        before="class Send(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        put(x)\n"
+        "        return x.new_zeros(())\n"
+        "    @staticmethod\n    def backward(ctx, _):\n        return got()\n"
+        "class Receive(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, _):\n        return got()\n"
+        "    @staticmethod\n    def backward(ctx, gradient):\n        put(gradient)",
+    ),
 }

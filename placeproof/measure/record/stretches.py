@@ -117,8 +117,8 @@ class Stretches:
             self._pending.add(id(tensor))
             self._leaves[id(tensor)] = tensor, now
 
-    def _ended(self, tensor: Tensor, gradient: Tensor) -> None:
-        if not self._open:
+    def _ended(self, tensor: Tensor, gradient: Tensor | None) -> None:
+        if not self._open or gradient is None:  # a function with a backward of its own may make none
             return
         with _disable_current_modes():
             was, stretch = self._leaves[id(tensor)][1], self.recording.stretches[-1]
