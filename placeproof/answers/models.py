@@ -22,6 +22,7 @@ from placeproof.cost.values import Numbers
 from placeproof.models import Segment
 from placeproof.models.programs import block_program, blocks, weights
 from placeproof.programs import Assign, Program
+from placeproof.report.units import giga
 from placeproof.semantics.scheduled import require_order
 
 if TYPE_CHECKING:
@@ -58,6 +59,13 @@ class Clock:
     overlap: Overlap = DEFAULT_OVERLAP
     order: tuple[str, ...] | None = None
     reserve: Fraction | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InputError for a reserve that leaves nothing for tensors."""
+        capacity = self.cluster.device.capacity
+        if self.reserve is not None and self.reserve >= capacity:
+            text = f"a device of {self.cluster.name} has {giga(capacity)} GB, and {giga(self.reserve)} GB are reserved"
+            refuse("PP202", text, help="`--reserve` says what a device needs for all but tensors: `--reserve 6GB`")
 
     def values(self, numbers: Numbers, *, fp8: bool) -> dict[str, Fraction]:
         """Those of the numbers, with the share of the peak that was given; without one where none was and the cluster says what kernels

@@ -107,6 +107,13 @@ def test_the_answer_says_how_many_plans_surely_fit(pins: str, sure: list[int], c
         assert lines == ([] if sure[0] == 1 else [said])
 
 
+def test_a_reserve_that_leaves_nothing_for_tensors_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", *SMALL, "--devices", "8", "--reserve", "200GB"]) == 2
+    assert "a device of dgx-h100 has 85.52 GB, and 200 GB are reserved" in capsys.readouterr().err
+    with pytest.raises(InputError, match="are reserved"):
+        placeproof.fit("zero3(8)", model="llama3-8b", cluster="dgx-h100", reserve="86GB")
+
+
 def test_pins_hold(capsys: pytest.CaptureFixture[str]) -> None:
     pins = [
         "--only",
