@@ -33,10 +33,18 @@ def by_row(tensors: Iterable[Tensor], rows: int) -> list[tuple[str, ...]]:
     kept = []
     with _disable_current_modes():
         for tensor in (local(t) for t in tensors if rows and t.numel()):
-            numbered = not tensor.is_floating_point() and torch.equal(tensor.reshape(-1), torch.arange(tensor.numel()).to(tensor.dtype))
-            if tensor.layout == torch.strided and tensor.numel() % rows == 0 and not numbered:
+            if tensor.layout == torch.strided and tensor.numel() % rows == 0 and not _numbers(tensor):
                 kept.append(tuple(digest(row) for row in tensor.detach().reshape(rows, -1)))
     return kept
+
+
+def _numbers(tensor: Tensor) -> bool:
+    """Whether a tensor numbers samples, or says where each begins in a row of all: two or three numbers may be so by chance."""
+    if tensor.is_floating_point() or tensor.dtype == torch.bool:
+        return False
+    flat = tensor.detach().reshape(-1)
+    size = int(flat[1]) if flat.numel() > 3 and flat[1] > 0 else 1
+    return bool(torch.equal(flat, torch.arange(flat.numel()).to(flat.dtype) * size))
 
 
 def of_buffers(model: nn.Module | None, *, read: bool) -> dict[str, str]:
