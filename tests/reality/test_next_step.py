@@ -64,6 +64,17 @@ BODIES = {
         "proved",
         "step 2 cannot be said",
     ),
+    "units that are gathered, of which the first and the last are kept": (
+        "    from torch.distributed.device_mesh import init_device_mesh\n    from torch.distributed.fsdp import fully_shard\n"
+        "    mesh = init_device_mesh('cpu', (WORLD,), mesh_dim_names=('dp',))\n    L = torch.nn.Linear\n"
+        "    net = torch.nn.Sequential(L(4, 4), torch.nn.Tanh(), L(4, 4), torch.nn.Tanh(), L(4, 4), L(4, 3))\n"
+        "    for unit, kept in ((net[2], False), (net[4], False), (net[5], True)):\n"
+        "        fully_shard(unit, mesh=mesh, reshard_after_forward=not kept)\n    fully_shard(net, mesh=mesh)\n"
+        "    opt = torch.optim.AdamW(net.parameters(), lr=0.1)\n    for i in range(2):\n        opt.zero_grad()\n"
+        "        F.mse_loss(net(x[i]), y[i]).backward()\n        opt.step()\n",
+        "proved",
+        "",
+    ),
     "the second step is not reduced": (
         "    for i in range(2):\n        opt.zero_grad()\n        (model if i == 0 else model.module).train()\n"
         "        F.mse_loss((model if i == 0 else model.module)(x[i]), y[i]).backward()\n        opt.step()\n",

@@ -266,12 +266,14 @@ class Copies(Follower):
         for index in self.nodes.states(parameter):
             self.kept.lines[index] = self.line()
 
-    def _next_step(self) -> None:
+    def next_step(self) -> None:
+        """Forward begins, perhaps of another step."""
+        done = self.done
         try:
-            super()._next_step()
+            super().next_step()
         except OverError:
             return
-        if not self.frozen:
+        if self.done > done and not self.frozen:
             self.kept.early |= self.kept.late | self.between
             self.kept.passes, self.passes = [], 0
             self.kept.stacks, self.kept.heard, self.kept.looked = self.kept.stacks[-1:] if self.depth else [], set(), False

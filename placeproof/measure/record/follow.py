@@ -112,8 +112,7 @@ class Follower:
 
     def leaf(self, tensor: Tensor) -> None:
         """Forward reads a tensor of which a gradient will be made."""
-        if self.phase in ("update", "after") and not self.optimizing and not self.frozen:
-            self._next_step()
+        self.next_step()
         if self.frozen:
             return
         first = id(tensor) not in self.leaves
@@ -231,8 +230,7 @@ class Follower:
 
     def begin_pass(self) -> None:
         """A backward pass begins: after an update, of another step."""
-        if self.phase in ("update", "after") and not self.optimizing:
-            self._next_step()
+        self.next_step()
         if not self.frozen:
             self.before_step.passes()
 
@@ -304,9 +302,11 @@ class Follower:
                 self.after[name] = now.clone(), _apart(now, before)
         self.before.clear()
 
-    def _next_step(self) -> None:
-        """Forward begins again: another step does. Raises OverError where the one that was asked for is over, unless another stage of a
-        pipeline waits for what this one sends in the next step: then it goes on up to its next update, unfollowed."""
+    def next_step(self) -> None:
+        """Forward begins: after an update, another step does. Raises OverError where the one that was asked for is over, unless a stage of
+        a pipeline waits for what this one sends in the next step: then it goes on up to its next update, unfollowed."""
+        if self.phase not in ("update", "after") or self.optimizing or self.frozen:
+            return
         self.done += 1
         if self.done >= self.step:
             self.recording.sums = self.arithmetic.kept()

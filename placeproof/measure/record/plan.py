@@ -22,11 +22,13 @@ from placeproof.measure.record.treatment import ParameterSet, compare, read_part
 @dataclass(frozen=True, slots=True)
 class Gathers:
     """How parameters are gathered. ``axes``: for forward; ``again``: for backward, empty where they are kept; ``root``: one unit is kept;
-    ``units``: there are several; ``once``: before the first micro-batch only. Lines of the script for forward and backward."""
+    ``last``: the last one is, too; ``units``: there are several; ``once``: before the first micro-batch only. Lines of the script for
+    forward and backward."""
 
     axes: Axes = ()
     again: Axes = ()
     root: bool = False
+    last: bool = False
     units: bool = False
     once: bool = False
     lines: tuple[int, int] = (0, 0)
@@ -92,6 +94,7 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
         grid=grid, splits=splits, parts=parts, gathers=_gathers(first, grid), turn=first.turns[0], turns=len(first.turns), uneven=uneven
     )
     plan.statistics = first.statistics[0] if first.statistics else 0
+    plan.notes += ["The script keeps the last unit from forward to backward; here it is gathered again."] if plan.gathers.last else []
     hidden = tuple(a for a, what in splits.items() if what == "hidden")
     plan.layers = read_layers(first, grid, hidden, split) if hidden else None
     if plan.layers and plan.layers.forward and plan.layers.backward:
@@ -330,12 +333,15 @@ def _gathers(recording: Recording, grid: Grid) -> Gathers:
         refuse_lines(recording.script, recording.source, [("micro-batches gather differently", seen[-1].line)])
     forward, backward = first
     sets, again = {e.states for e in forward}, {e.states for e in backward}
-    if len(sets) != len(forward) or not again <= sets or (again and len(sets - again) > 1):
+    kept = sets - again
+    last = bool(again) and len(forward) > 2 and kept == {forward[0].states, forward[-1].states}
+    if len(sets) != len(forward) or not again <= sets or (again and len(kept) > 1 and not last):
         refuse_lines(recording.script, recording.source, [("units are gathered in an order that no loop over units has", forward[-1].line)])
     return Gathers(
         axes=_same_axes(recording, grid, forward),
         again=_same_axes(recording, grid, backward),
-        root=bool(again) and len(sets - again) == 1,
+        root=bool(again and kept),
+        last=last,
         units=len(sets) > 1,
         once=once,
         lines=(forward[0].line, backward[0].line if backward else 0),

@@ -257,6 +257,8 @@ def _hooks(follower: Follower) -> Iterator[None]:
             follower.parameter(parameter)
 
     def forward(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters()):
+            follower.next_step()
         if follower.phase in ("setup", "between"):
             follower.phase = "forward"  # before what a wrapper gathers for the module
         if isinstance(module, FullyShardedDataParallel):
