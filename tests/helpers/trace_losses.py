@@ -477,6 +477,43 @@ BODIES = {
         optimizer.step()
         return result(net)
     """,
+    "weights of losses that are learned": """
+        class Tasks(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net, self.scales = model(), nn.Parameter(torch.zeros(2))
+            def forward(self, x, y):
+                out, weights = self.net(x), torch.exp(-self.scales)
+                return weights[0] * mse(out, y) + self.scales[0] + weights[1] * ce(out, y.argmax(-1)) / 3 + self.scales[1]
+        torch.manual_seed(0)
+        net, (x, y) = Tasks(), data()
+        net = DDP(net)
+        optimizer = sgd(net)
+        net(x, y).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "weights of losses that are learned, of sums": """
+        class Tasks(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net, self.scales = model(), nn.Parameter(torch.zeros(2))
+            def forward(self, x, y):
+                return torch.exp(-self.scales[0]) * mse(self.net(x), y, reduction="sum") / 120 + self.scales[0]
+        net, (x, y) = DDP(Tasks()), data()
+        optimizer = sgd(net)
+        net(x, y).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "a loss that is multiplied by one of its own": """
+        net, (x, y) = DDP(model()), data()
+        optimizer = sgd(net)
+        out = net(x)
+        (mse(out, y) * ce(out, y.argmax(-1))).backward()
+        optimizer.step()
+        return result(net)
+    """,
     "a mean, and a sum divided by samples": """
         net, (x, y) = DDP(model()), data()
         optimizer = sgd(net)
@@ -555,6 +592,8 @@ REFUSED = {
     "sums over samples in two goes": "this step trains a sum over samples",
     "advantages": "the losses of samples depend on one another",
     "a mean, and a sum divided by all samples": "the loss adds up means and sums",
+    "weights of losses that are learned, of sums": "the loss adds up means and sums",
+    "a loss that is multiplied by one of its own": "the loss is multiplied or divided by another tensor",
     "a mean, and a sum": "the loss adds up means and sums",
     "weights of a rank, made beside the loss": "rank 1 computes `mul` with 3, and rank 0 with 2",
     "positives of a rank": "the losses of samples depend on one another",

@@ -45,9 +45,10 @@ _THROUGH = (
 _OF_WEIGHTS = frozenset(
     (
         *_THROUGH,
-        *("AbsBackward0", "AccumulateGrad", "AddBackward0", "CatBackward0", "DivBackward0", "LinalgVectorNormBackward0", "MeanBackward0"),
-        *("MulBackward0", "NegBackward0", "NormBackward0", "NormBackward1", "PowBackward0", "SqrtBackward0", "StackBackward0"),
-        *("SubBackward0", "SumBackward0", "SumBackward1", "TBackward0", "ReshapeAliasBackward0"),
+        *("AbsBackward0", "AccumulateGrad", "AddBackward0", "CatBackward0", "DivBackward0", "ExpBackward0", "LinalgVectorNormBackward0"),
+        *("LogBackward0", "MeanBackward0", "MulBackward0", "NegBackward0", "NormBackward0", "NormBackward1", "PowBackward0"),
+        *("ReshapeAliasBackward0", "SelectBackward0", "SoftplusBackward0", "SqrtBackward0", "StackBackward0", "SubBackward0"),
+        *("SumBackward0", "SumBackward1", "TBackward0"),
     )
 )
 _REDUCTIONS = ("MeanBackward0", "MeanBackward1", "SumBackward0", "SumBackward1")
@@ -134,6 +135,8 @@ def _terms(result: tuple[Any, int], numbers: Numbers, line: int, deep: int) -> I
         for part, branch in zip((Fraction(1), second), node.next_functions, strict=True):
             if branch[0] is not None:
                 yield from _terms(branch, _with(numbers, part), line, deep - 1)
+    elif (weighted := _weighted(node, name)) is not None:
+        yield from _terms(weighted, numbers, line, deep - 1)
     elif (around := _around(node, name)) is None:
         yield unread(_WHERE.get(name, f"the loss ends in `{name.removesuffix('Backward0')}`, neither a mean nor a sum"), line)
     else:
@@ -215,6 +218,18 @@ def _around(node: Any, name: str) -> Fraction | None:
         return None
     number = _other(node)
     return None if not number else number if name.startswith("Mul") else Divisor(1 / number)
+
+
+def _weighted(node: Any, name: str) -> tuple[Any, int] | None:
+    """What a node multiplies by a single number of the model, or divides by one, as a learned weight of a task: it is the same for all
+    samples."""
+    if name not in ("MulBackward0", "DivBackward0") or any(below is None for below, _ in node.next_functions):
+        return None
+    for place, weight in ((0, 1), (1, 0)):
+        single = all(n == 1 for n in node.next_functions[weight][0]._input_metadata[node.next_functions[weight][1]].shape)
+        if single and _fixed(node.next_functions[weight][0]) and (place == 0 or name == "MulBackward0"):
+            return node.next_functions[place]  # type: ignore[no-any-return]
+    return None
 
 
 def _over(node: Any, numbers: Numbers, line: int, deep: int) -> Iterator[Turn]:
