@@ -477,6 +477,15 @@ BODIES = {
         optimizer.step()
         return result(net)
     """,
+    "more samples on one rank, counted on all": """
+        net, (x, y) = DDP(model()), data(23)
+        optimizer = sgd(net)
+        count = torch.tensor(float(len(x)))
+        dist.all_reduce(count)
+        (ce(net(x), y.argmax(-1), reduction="sum") * world() / count).backward()
+        optimizer.step()
+        return result(net)
+    """,
     "weights of losses that are learned": """
         class Tasks(nn.Module):
             def __init__(self):

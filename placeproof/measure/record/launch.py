@@ -88,11 +88,11 @@ def received_once(launch: Launch, rank: int, trail: Path) -> Recording:
     return recording
 
 
-def others_of(recording: Recording, way: int) -> Follow[list[tuple[str, int]]]:
+def others_of(recordings: Mapping[int, Recording], way: int) -> Follow[list[tuple[str, int]]]:
     """What is wrong with losses of a recorded step as sums over samples, with the lines of the script. ``way``: of replacing samples."""
 
     def others(launch: Launch, rank: int, _: Path) -> list[tuple[str, int]]:
-        found: list[tuple[str, int]] = _session().with_others(launch, rank, recording, way)
+        found: list[tuple[str, int]] = _session().with_others(launch, rank, recordings[rank], way)
         return found
 
     return others

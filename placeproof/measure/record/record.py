@@ -454,12 +454,13 @@ def _independent(launch: Launch, recordings: Mapping[int, Recording], plan: Step
     if plan.statistics or max(first.rows.values(), default=0) == 1 or first.world * plan.turns == 1:
         return
     wrong = list[tuple[str, int]]()
+    same = {rank: replace(recording, constants=first.constants) for rank, recording in recordings.items()}
     for way in range(2):
         if first.real or plan.layers is not None or plan.experts or plan.stages:  # without the others, what layers compute is no number
-            found = forked(launch, others_of(replace(first, real=True), way))
+            really = {rank: replace(same.get(rank, first), real=True) for rank in range(first.world)}
+            found = forked(launch, others_of(really, way))
         else:
-            same = {rank: replace(recording, constants=first.constants) for rank, recording in recordings.items()}
-            found = {rank: faked(launch, rank, others_of(recording, way)) for rank, recording in same.items()}
+            found = {rank: faked(launch, rank, others_of(same, way)) for rank in same}
         wrong = list(dict.fromkeys(one for own in found.values() for one in own))
         if {text for text, _ in wrong} != {UNCHANGED}:
             break
