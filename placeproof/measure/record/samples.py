@@ -155,17 +155,18 @@ class Replacing(TorchDispatchMode):
                 self._replace(tensor, rows)
 
     def _replace(self, tensor: Tensor, rows: int) -> None:
-        """Give samples another content, the same however often it is done: that of a sample that is never replaced, or zeros and ones."""
+        """Give samples another content: that of a sample that is never replaced, or, of two, that of the other one."""
         first, every = self.way
         own = range(first, rows, every)
         stay = 2 if len(own) > 3 else len(own) - 2  # of two samples, both have to be replaced by something else
         kept = own[len(own) - stay :] if every == 1 else [i for i in range(rows) if i not in own]
         replaced = own[: len(own) - stay] if every == 1 else own
-        other = ((torch.arange(tensor[0].numel()) + 1) % 2).to(tensor.dtype).view(tensor[0].shape)  # of flags, some and not all
+        before = tensor.clone()
         for start in range(0, tensor.shape[0], rows):
             for number, i in enumerate(replaced):
                 if number % 2 in self.halves:
-                    tensor[start + i] = tensor[start + kept[-1 - number % len(kept)]] if kept else other
+                    instead = kept[-1 - number % len(kept)] if kept else replaced[number - 1]
+                    tensor[start + i] = before[start + instead]
 
     def given(self, values: Any) -> None:
         """A module that no other one runs is given samples, perhaps put together of single ones, in place."""
