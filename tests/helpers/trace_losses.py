@@ -4,6 +4,7 @@ from __future__ import annotations
 
 HEAD = """
 import contextlib
+import copy
 from random import Random
 
 import torch
@@ -477,6 +478,34 @@ BODIES = {
         optimizer.step()
         return result(net)
     """,
+    "a copied teacher": """
+        net, (x, y) = model(), data()
+        teacher = copy.deepcopy(net)
+        net = DDP(net)
+        optimizer = sgd(net)
+        with torch.no_grad():
+            goal = teacher(x)
+        out = net(x)
+        (ce(out, y.argmax(-1)) + 2.0 * mse(out, goal)).backward()
+        optimizer.step()
+        return result(net)
+    """,
+    "a teacher that is copied before parameters are sent": """
+        net, (x, y) = model(), data()
+        torch.manual_seed(5 + dist.get_rank())
+        with torch.no_grad():
+            for p in net.parameters():
+                p += 0.1 * torch.randn_like(p)
+        teacher = copy.deepcopy(net)
+        net = DDP(net)
+        optimizer = sgd(net)
+        with torch.no_grad():
+            goal = teacher(x)
+        out = net(x)
+        (ce(out, y.argmax(-1)) + 2.0 * mse(out, goal)).backward()
+        optimizer.step()
+        return result(net)
+    """,
     "more samples on one rank, counted on all": """
         net, (x, y) = DDP(model()), data(23)
         optimizer = sgd(net)
@@ -603,6 +632,7 @@ REFUSED = {
     "a mean, and a sum divided by all samples": "the loss adds up means and sums",
     "weights of losses that are learned, of sums": "the loss adds up means and sums",
     "a loss that is multiplied by one of its own": "the loss is multiplied or divided by another tensor",
+    "a teacher that is copied before parameters are sent": "ranks run a copy of a module",
     "a mean, and a sum": "the loss adds up means and sums",
     "weights of a rank, made beside the loss": "rank 1 computes `mul` with 3, and rank 0 with 2",
     "positives of a rank": "the losses of samples depend on one another",

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _disable_current_modes
 
-from placeproof.measure.record.recording import Recording, Where
+from placeproof.measure.record.recording import COPIED, Recording, Where
 from placeproof.measure.record.shadow import local, storage
 
 #: Operations of which a whole number is a number like any other, and neither a size nor a place.
@@ -61,6 +61,7 @@ class Computed:
         self.recording, self.origins = recording, Origins()
         self.sizes: set[int] = set()
         self.buffers: set[int] = set()
+        self.registered: dict[int, StorageWeakRef] = {}
         self.results: dict[int, tuple[StorageWeakRef, int]] = {}
         self.unwritten = Memory()
         self._later: dict[int, tuple[StorageWeakRef, frozenset[_Done]]] = {}
@@ -70,6 +71,21 @@ class Computed:
     def runs(self, model: nn.Module) -> None:
         """A model is run for the first time."""
         self.buffers = {storage(local(buffer)) for buffer in nn.Module.buffers(model)}  # Megatron has others
+
+    def registers(self, parameter: Tensor) -> None:
+        """A module has this as a parameter."""
+        self.registered[storage(local(parameter))] = StorageWeakRef(local(parameter).untyped_storage())
+
+    def reads(self, module: nn.Module) -> None:
+        """A module was run: what it has of parameters that no gradient is made of, and that nobody has registered, as a copy of a module
+        has, is compared like buffers."""
+        from placeproof.measure.record.digests import digest
+
+        for name, own in module.named_parameters():
+            known = self.registered.get(storage(own)) if local(own) is own else None
+            trained = torch.is_grad_enabled() and own.requires_grad
+            if local(own) is own and not trained and (known is None or known.expired()) and not own.is_meta:
+                self.recording.buffers.setdefault(f"{COPIED}{name}", digest(own))
 
     def given(self, values: Iterable[Tensor]) -> None:
         """Samples that a model is given."""

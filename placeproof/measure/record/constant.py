@@ -123,7 +123,10 @@ def _constant(plan: StepPlan, first: Recording, places: Sequence[int], saying: S
     other, tried = _elsewhere(saying, len(plan.turn.numbers))
     if other is not None and any(other.turn.numbers[i] != plan.turn.numbers[i] for i in places):
         return False
-    ways = [(n, way) for n in numbers for way in _ways(n, plan, named=saying.named or other is None)]
+    common = len(plan.turn.common) if plan.turn.beside else len(plan.turn.numbers)
+    named = saying.named or other is None
+    found = [(plan.turn.numbers[i], i < common) for i in places if plan.turn.numbers[i] != -1]
+    ways = [(n, way) for n, around in found for way in _ways(n, plan, named=named, around=around)]
     if other is None and not ways:
         ways = [(numbers[0], f"a product of the number of ranks ({tried})")]
     text = "the loss is multiplied by {}, which may be a constant, or {}: a script with which the two differ can be recorded"
@@ -149,8 +152,9 @@ def _elsewhere(saying: Saying, count: int | None = None) -> tuple[StepPlan | Non
     return None, tried
 
 
-def _ways(number: Fraction, plan: StepPlan, *, named: bool) -> Iterator[str]:
-    """What else a number that is the same with other numbers of ranks may be: what does not change with these."""
+def _ways(number: Fraction, plan: StepPlan, *, named: bool, around: bool) -> Iterator[str]:
+    """What else a number that is the same with other numbers of ranks may be: what does not change with these. ``around``: it is around
+    all that the loss adds up."""
     sizes = plan.grid.sizes if plan.turns == 1 else {**plan.grid.sizes, "microbatches": plan.turns}
     counts = {"elements": plan.turn.count, "samples": plan.turn.rows}
     for powers in sorted(readings(number, sizes)):
@@ -159,7 +163,7 @@ def _ways(number: Fraction, plan: StepPlan, *, named: bool) -> Iterator[str]:
     for name, count in counts.items():
         if count > 1 and number in (count, Fraction(1, count)):
             yield f"the number of {name} of a micro-batch, or one divided by it"
-    if number.denominator == 1 and number > 1 and number.numerator & (number.numerator - 1) == 0:
+    if around and number.denominator == 1 and number > 1 and number.numerator & (number.numerator - 1) == 0:
         yield "a scale by which gradients are to be divided"
 
 

@@ -15,7 +15,7 @@ from placeproof.measure.record.chain import Axes, refuse_lines
 from placeproof.measure.record.experts import read_experts
 from placeproof.measure.record.layers import Layers, averaged, read_layers
 from placeproof.measure.record.nodes import ZERO
-from placeproof.measure.record.recording import Recording, Seen, Turn
+from placeproof.measure.record.recording import COPIED, Recording, Seen, Turn
 from placeproof.measure.record.treatment import ParameterSet, compare, read_parts
 
 
@@ -398,12 +398,18 @@ def _buffers(plan: StepPlan, recordings: Mapping[int, Recording]) -> None:
         apart = tuple(plan.grid.place(rank, axis) for axis, what in plan.splits.items() if what != "batch")
         alike.setdefault(apart, []).append(recording)
     before, after = ([n for own in alike.values() for n in unlike_buffers(own, left=left)] for left in (False, True))
-    texts = [f"ranks have other values of the buffer `{name}` before the step" for name in dict.fromkeys(before)]
+    texts = [_unlike_text(name) for name in dict.fromkeys(before)]
     refuse_lines(first.script, first.source, [(text, first.turns[0].line) for text in texts[:8]])
     names = list(dict.fromkeys(after))
     if names:
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         plan.not_compared["buffers"] = f"ranks end with other values of {shown}"
+
+
+def _unlike_text(name: str) -> str:
+    if name.startswith(COPIED):
+        return f"ranks run a copy of a module, with other values of `{name.removeprefix(COPIED)}`, which is not trained"
+    return f"ranks have other values of the buffer `{name}` before the step"
 
 
 def _unlike(plan: StepPlan, recordings: Mapping[int, Recording], apart: Sequence[str]) -> Iterator[tuple[str, int]]:

@@ -16,6 +16,8 @@ from placeproof.measure.record.nodes import Nodes
 Where: TypeAlias = tuple[int, str, str]
 #: What is wrong with a loss of which replacing samples shows nothing.
 UNSEEN = "whether this loss is a sum over samples cannot be seen"
+#: What stands before the name of a parameter of a copied module among buffers.
+COPIED = "of a copy: "
 UNCHANGED = f"{UNSEEN}: it does not change with the samples that the script makes or reads"
 
 

@@ -253,6 +253,8 @@ def _hooks(follower: Follower) -> Iterator[None]:
     """Parameters are known from when a module has them, and updates from when an optimizer begins one."""
 
     def registered(module: nn.Module, name: str, parameter: Tensor | None) -> None:
+        if parameter is not None:
+            follower.computed.registers(parameter)
         if parameter is not None and follower.phase == "setup":
             follower.parameter(parameter)
 
@@ -321,6 +323,9 @@ def _given(follower: Follower) -> Iterator[None]:
             out = call(module, *args, **kwargs)
         finally:
             follower.inside -= 1
+        if not follower.inside and not follower.frozen and follower.phase in ("setup", "forward", "between"):
+            with _disable_current_modes():
+                follower.computed.reads(module)
         if made is not None:
             follower.stretches.result(made, tree_leaves(out))
             follower.computed.made(local(t) for t in tree_leaves(out) if isinstance(t, Tensor))
