@@ -28,6 +28,7 @@ def train():
     x, y = torch.randn(3, 4, 4, generator=g), torch.randn(3, 4, 3, generator=g)
 """
 END = "    return model\n"
+UNITS = "units that are gathered, of which the first and the last are kept"
 #: Bodies, what is said of them, and with which words of what was not compared.
 BODIES = {
     "two steps": (
@@ -64,7 +65,7 @@ BODIES = {
         "proved",
         "step 2 cannot be said",
     ),
-    "units that are gathered, of which the first and the last are kept": (
+    UNITS: (
         "    from torch.distributed.device_mesh import init_device_mesh\n    from torch.distributed.fsdp import fully_shard\n"
         "    mesh = init_device_mesh('cpu', (WORLD,), mesh_dim_names=('dp',))\n    L = torch.nn.Linear\n"
         "    net = torch.nn.Sequential(L(4, 4), torch.nn.Tanh(), L(4, 4), torch.nn.Tanh(), L(4, 4), L(4, 3))\n"
@@ -104,3 +105,4 @@ def test_the_next_step_is_looked_at(name: str, tmp_path: Path) -> None:
     assert [key for key, _ in program.not_compared] == (["next_step"] if said else [])
     assert all(said in text for _, text in program.not_compared)
     assert ("This is step 2: step 1 is proved by itself." in traced.text) == (word == "refuted")
+    assert ("Step 2 is proved, too." in traced.text) == (name in ("two steps", UNITS))

@@ -77,7 +77,7 @@ class Later:
             return _noted(found, f"This is step {number}: step {self.launch.step} is proved by itself.")
         if following.loss != program.loss:
             return _without(traced, f"step {number} trains another loss")
-        return traced
+        return _noted(traced, f"Step {number} is proved, too. Later ones are not looked at: `--steps K` records one.")
 
 
 def _names(recording: Recording, states: Iterable[int]) -> frozenset[str]:
