@@ -478,6 +478,19 @@ BODIES = {
         optimizer.step()
         return result(net)
     """,
+    "weighted samples, divided by all weights at the end": """
+        net, (x, y) = model(), data()
+        optimizer = sgd(net)
+        weights = 0.2 + y[:, 0].abs()
+        total = weights.sum()
+        (((net(x) - y) ** 2).mean(1) * weights).sum().backward()
+        dist.all_reduce(total)
+        for p in net.parameters():
+            dist.all_reduce(p.grad)
+            p.grad.div_(total)
+        optimizer.step()
+        return result(net)
+    """,
     "a copied teacher": """
         net, (x, y) = model(), data()
         teacher = copy.deepcopy(net)
@@ -623,6 +636,8 @@ BODIES = {
     """,
 }
 
+#: Steps that are right, and refused, and what is said.
+RIGHT = {"weighted samples, divided by all weights at the end": "which is no product of counts of the step"}
 #: Steps that are refused, and what is said.
 REFUSED = {
     "smoothed labels, summed": "this step trains a sum over samples",

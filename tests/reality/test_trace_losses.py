@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can
 _Tensors = list[list[float]]
 SOME = {name: body for of in (trace_gradients, trace_models) for name, body in of.BODIES.items() if NIGHTLY or name in of.FIRST}
 BODIES = trace_losses.BODIES | SOME
-RIGHT = trace_gradients.RIGHT | trace_models.RIGHT
+RIGHT = trace_losses.RIGHT | trace_gradients.RIGHT | trace_models.RIGHT
 REFUSED = trace_losses.REFUSED | trace_gradients.REFUSED | trace_models.REFUSED | RIGHT
 
 

@@ -26,7 +26,7 @@ from placeproof.measure.record.crossed import crossed
 from placeproof.measure.record.dealt import dealt
 from placeproof.measure.record.dropped import dropped
 from placeproof.measure.record.experts import number_alike
-from placeproof.measure.record.factor import SCALES, Answer, Asked, Reading, deciding, shown, written
+from placeproof.measure.record.factor import SCALES, TOTAL, Answer, Asked, Reading, deciding, shown, written
 from placeproof.measure.record.handed import handed
 from placeproof.measure.record.later import Later, Traced
 from placeproof.measure.record.launch import (
@@ -190,6 +190,7 @@ def _traced(launch: Launch, backend: str, splits: Mapping[str, str], constant: F
         text, asked = _said(first, plan, again)
     if constant is None:
         plan, (text, asked) = with_constant(plan, first, (text, asked), saying)
+    _of_samples(first, plan, asked, text, launch.arguments)
     if any(state.flat for state in first.states):  # real processes ran
         _unless_refuted(text, lambda: _copies(recordings, plan))
     elif plan.layers is not None or count <= _ALL_RANKS:
@@ -205,6 +206,18 @@ def _traced(launch: Launch, backend: str, splits: Mapping[str, str], constant: F
     written_out = set(map(int, re.findall(r"\b\d+\b", "\n".join(first.source))))
     divisors = tuple(n.denominator for n in single if n.numerator == 1 < n.denominator and n.denominator in written_out)
     return Traced(text=text, ranks=tuple(sorted(recordings)), world=count, notes=notes, divisors=divisors), first
+
+
+def _of_samples(first: Recording, plan: StepPlan, asked: Asked, text: str, arguments: Sequence[str]) -> None:
+    """Raise InputError for a number by which gradients are multiplied and that no count of the step makes, where the step would be refuted:
+    it may be made of samples, as the sum of their weights is. A number that stands in the script is one, unless a sum has to be divided."""
+    scales = {where.removeprefix(SCALES): a for where, a in asked.answers.items() if where.startswith(SCALES)}
+    unread = [a for where, a in scales.items() if not a.found and not getattr(asked.answers.get(TOTAL + where), "found", ())]
+    literals = {Fraction(n) for n in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?", "\n".join((*first.source, *arguments)))}
+    made = [a for a in unread if a.line and abs(a.values[0]) != 1 and (plan.turn.summed or not {a.values[0], 1 / a.values[0]} & literals)]
+    if made and not asked.fixed and judge(read(text), shortest=False).word == "refuted":
+        said = "gradients are multiplied by {}, which is no product of counts of the step: it may be made of samples"
+        refuse_lines(first.script, first.source, [(said.format(written(a.values[0])), a.line) for a in made[:8]])
 
 
 def _right_elsewhere(traced: Traced) -> bool:
