@@ -397,7 +397,10 @@ def test_a_later_step_is_recorded_by_itself(tmp_path: Path) -> None:
                 p.grad.mul_(2)
         optimizer.step()
     """
-    assert [verdict(recorded(tmp_path, body, step=k)) for k in (1, 2, 3)] == ["proved", "refuted", "proved"]
+    texts = [recorded(tmp_path, body, step=k) for k in (1, 2, 3)]
+    assert [verdict(text) for text in texts] == ["refuted", "refuted", "proved"]
+    assert "This is step 2: step 1 is proved by itself." in texts[0]
+    assert "step 1" not in texts[1]
 
 
 @pytest.mark.usefixtures("_torch")

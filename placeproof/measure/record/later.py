@@ -67,7 +67,7 @@ class Later:
             return traced
         try:
             other = _alone(replace(self.launch, step=number))
-            if other.step < number or not other.updates:  # what is left of an epoch may update nothing
+            if other.step < number or not {*other.updates} & {*first.updates}:  # nothing, at an epoch's end, or another model
                 return traced
             found = self.traced(number)[0]
         except InputError as error:

@@ -138,6 +138,9 @@ class _Treatments:
         parts: dict[tuple[object, ...], ParameterSet] = {}
         unread = []
         for index, ((recording, own), *_) in self.updaters.items():
+            if index >= len(first.states):
+                unread.append((f"rank {recording.rank} updates a parameter that rank {first.rank} does not have", 0))
+                continue
             name = first.states[index].name
             try:
                 chains = self.chains(index, recording, own)
