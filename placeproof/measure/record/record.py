@@ -26,7 +26,7 @@ from placeproof.measure.record.crossed import crossed
 from placeproof.measure.record.dealt import dealt
 from placeproof.measure.record.dropped import dropped
 from placeproof.measure.record.experts import number_alike
-from placeproof.measure.record.factor import SCALES, TOTAL, Answer, Asked, Reading, deciding, shown, written
+from placeproof.measure.record.factor import SCALES, TOTAL, Answer, Asked, Reading, deciding, readings, shown, written
 from placeproof.measure.record.handed import handed
 from placeproof.measure.record.later import Later, Traced
 from placeproof.measure.record.launch import (
@@ -214,7 +214,12 @@ def _of_samples(first: Recording, plan: StepPlan, asked: Asked, text: str, argum
     scales = {where.removeprefix(SCALES): a for where, a in asked.answers.items() if where.startswith(SCALES)}
     unread = [a for where, a in scales.items() if not a.found and not getattr(asked.answers.get(TOTAL + where), "found", ())]
     literals = {Fraction(n) for n in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?", "\n".join((*first.source, *arguments)))}
-    made = [a for a in unread if a.line and abs(a.values[0]) != 1 and (plan.turn.summed or not {a.values[0], 1 / a.values[0]} & literals)]
+    ways = {times for n in literals - {Fraction(0)} for times in (n, 1 / n)}
+
+    def stands(value: Fraction) -> bool:
+        return not plan.turn.summed and any(readings(value * times, asked.quantities) for times in ways)
+
+    made = [a for a in unread if a.line and abs(a.values[0]) != 1 and not stands(a.values[0])]
     if made and not asked.fixed and judge(read(text), shortest=False).word == "refuted":
         said = "gradients are multiplied by {}, which is no product of counts of the step: it may be made of samples"
         refuse_lines(first.script, first.source, [(said.format(written(a.values[0])), a.line) for a in made[:8]])
