@@ -12,13 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributed.tensor import DTensor
-from torch.utils._python_dispatch import _disable_current_modes
 
+from placeproof.measure.record.digests import some
 from placeproof.measure.record.recording import Added, Kept, Recording, Seen
 from placeproof.measure.record.shadow import local, partial_over
-
-#: Elements of a tensor that are kept, in equal distances.
-_ELEMENTS = 1024
 
 
 class Adding:
@@ -36,7 +33,7 @@ class Adding:
             if not self.follows():
                 return original(cls, *args, **kwargs)
             before, given = len(self.recording.events), [t for t in args if isinstance(t, Tensor)]
-            values = _some(given[0]) if len(given) == 1 and given[0].requires_grad else None
+            values = some(given[0]) if len(given) == 1 and given[0].requires_grad else None
             out = original(cls, *args, **kwargs)
             done = [e for e in self.recording.events[before:] if e.group]
             if isinstance(out, Tensor) and out.grad_fn is not None:
@@ -75,7 +72,7 @@ class Adding:
             shape=tuple(local(out).shape),
             rounding=float(torch.finfo(out.dtype).eps),
             given=values,
-            made=_some(out),
+            made=some(out),
         )
         self.kept.added.append(added)
         passes = list[int]()
@@ -85,14 +82,6 @@ class Adding:
             own = [g for g in gradients if isinstance(g, Tensor)]
             whole = len(own) == 1 and not partial_over(own[0]) and local(own[0]).shape == added.shape
             once = self.follows() and passes == [added.turn + 1]  # in the pass after this forward, and in no other
-            added.handed, added.next = (_some(own[0]) if whole and once else None), len(self.recording.events)
+            added.handed, added.next = (some(own[0]) if whole and once else None), len(self.recording.events)
 
         out.grad_fn.register_hook(handed)
-
-
-def _some(tensor: Tensor) -> NDArray[np.float64]:
-    with _disable_current_modes():
-        flat = local(tensor).detach().reshape(-1)
-        places = torch.arange(min(flat.numel(), _ELEMENTS), device=flat.device) * flat.numel() // max(min(flat.numel(), _ELEMENTS), 1)
-        row: NDArray[np.float64] = flat[places].double().cpu().numpy().copy()
-        return row

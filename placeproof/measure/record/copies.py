@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from placeproof.measure.record.adding import Adding
-from placeproof.measure.record.digests import digest
+from placeproof.measure.record.digests import digest, places, some
 from placeproof.measure.record.exchange import Exchanged, read_exchange
 from placeproof.measure.record.follow import Follower, OverError, flat
 from placeproof.measure.record.frames import WRAPPERS, is_ours, lines_of, within
@@ -31,8 +30,7 @@ from placeproof.measure.record.shadow import local, storage, written
 from placeproof.measure.record.trail import Trail
 from placeproof.measure.recorder import NAMESPACES
 
-#: Elements of a parameter that are kept, in equal distances; and for how many steps' backward passes.
-_ELEMENTS = 1024
+#: For how many steps' backward passes parameters are kept.
 _STEPS = 3
 #: What functions make of a tensor that tells nothing of its elements, or is a tensor again.
 _SHOWN = (Tensor, torch.Size, torch.dtype, torch.device, torch.layout, torch.ScriptObject, int, str, type(None))
@@ -296,18 +294,11 @@ def _is_plain(tensor: Tensor) -> bool:
 
 
 def _copy(tensor: Tensor, gradient: Tensor | None) -> Copy:
-    count = min(tensor.numel(), _ELEMENTS)
-    places = torch.arange(count) * tensor.numel() // count
-
-    def some(of: Tensor) -> np.ndarray:
-        row: np.ndarray = of.detach().reshape(-1)[places.to(of.device)].double().cpu().numpy().copy()
-        return row
-
     return Copy(
         digest=digest(tensor),
         shape=tuple(tensor.shape),
         rounding=float(torch.finfo(tensor.dtype).eps),
-        places=places.numpy(),
+        places=places(tensor.numel()).numpy(),
         values=some(tensor),
-        gradient=None if gradient is None else some(local(gradient)),
+        gradient=None if gradient is None else some(gradient),
     )

@@ -5,12 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.utils._python_dispatch import _disable_current_modes
 
 from placeproof.measure.record.shadow import local
+
+#: Elements of a tensor that are kept.
+_ELEMENTS = 1024
 
 
 def bytes_of(tensor: Tensor) -> bytes:
@@ -19,6 +24,19 @@ def bytes_of(tensor: Tensor) -> bytes:
         flat = tensor.detach().reshape(-1).cpu().clone(memory_format=torch.contiguous_format)
         made: bytes = flat.view(torch.uint8).numpy().tobytes()
         return made
+
+
+def places(count: int) -> Tensor:
+    """Some of so many elements, in equal distances."""
+    return torch.arange(min(count, _ELEMENTS)) * count // max(min(count, _ELEMENTS), 1)
+
+
+def some(tensor: Tensor) -> NDArray[np.float64]:
+    """The values of those elements."""
+    with _disable_current_modes():
+        flat = local(tensor).detach().reshape(-1)
+        row: NDArray[np.float64] = flat[places(flat.numel()).to(flat.device)].double().cpu().numpy().copy()
+        return row
 
 
 def digest(tensor: Tensor) -> str:
