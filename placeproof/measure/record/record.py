@@ -212,7 +212,11 @@ def _of_samples(first: Recording, plan: StepPlan, asked: Asked, text: str, argum
     """Raise InputError for a number by which gradients are multiplied and that no count of the step makes, where the step would be refuted:
     it may be made of samples, as the sum of their weights is. A number that stands in the script is one, unless a sum has to be divided."""
     scales = {where.removeprefix(SCALES): a for where, a in asked.answers.items() if where.startswith(SCALES)}
-    unread = [a for where, a in scales.items() if not a.found and not getattr(asked.answers.get(TOTAL + where), "found", ())]
+
+    def counted(answer: Answer | None) -> bool:
+        return answer is not None and (bool(answer.found) or any(readings(-value, asked.quantities) for value in answer.values))
+
+    unread = [a for where, a in scales.items() if not counted(a) and not counted(asked.answers.get(TOTAL + where))]
     literals = {Fraction(n) for n in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?", "\n".join((*first.source, *arguments)))}
     ways = {times for n in literals - {Fraction(0)} for times in (n, 1 / n)}
 
