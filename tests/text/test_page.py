@@ -15,8 +15,9 @@ import pytest
 
 from placeproof.cli.main import run
 from placeproof.report import text as as_text
-from placeproof.report.document import Table
+from placeproof.report.document import Lines, Notes, Table
 from placeproof.report.hypertext import formula
+from placeproof.report.page import page
 from placeproof.report.units import figure, giga, percent, seconds_text
 
 DENSE = ("derive", "fsdp(8) * tp(8) * sp * pp(4)", "--model", "llama3-8b")
@@ -172,16 +173,27 @@ def test_a_page_loads_nothing(name: str) -> None:
     assert "<script>alert" not in text
 
 
-def test_a_page_says_what_the_text_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_says_what_the_text_says() -> None:
     """Each cell and each line, in full."""
     import placeproof
 
-    answer = placeproof.model("fsdp(8) * tp(8) * sp * pp(4)", "llama3-8b", b=1, m=4)
-    said = squeezed(Page(made("model")[0]).said)
+    answer = placeproof.model("fsdp(8) * tp(8) * sp", "llama3-8b", b=1, m=4)
+    said = squeezed(Page(page(answer.document)).said)
     for section in answer.document.sections():
         assert squeezed(section.title) in said
         cells = [c for part in section.parts if isinstance(part, Table) for row in part.rows for c in row if isinstance(c, str)]
-        assert all(squeezed(cell) in said for cell in cells)
+        lines = [line for part in section.parts if isinstance(part, Notes | Lines) for line in part.lines]
+        assert all(squeezed(text) in said for text in (*cells, *lines))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_table_is_there_twice(name: str) -> None:
+    """A table that is drawn is not listed again below it; what its section says beside it is."""
+    text, _ = made(name)
+    titles = re.findall(r"<h2>(.*?)</h2>", text)
+    assert [title for title in set(titles) if titles.count(title) > 1] == []
+    if name == "model":
+        assert titles.count("memory of a device by stage, GB") == 1
 
 
 def squeezed(text: str) -> str:

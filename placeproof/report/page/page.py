@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from placeproof.report.document import Document, Section
+from placeproof.report.document import Document, Section, Table
 from placeproof.report.hypertext import prose, said, section
 from placeproof.report.page.charts import Chart, charts
 from placeproof.report.page.elements import element
@@ -56,9 +57,15 @@ def _body(document: Document, sections: list[Section], named: str, shown: list[C
     yield from map(element, shown)
     if (table := document.timeline()) is not None:
         yield timeline(table)
-    rest = [one for one in sections if one is not first]
+    drawn = {chart.title for chart in shown}
+    rest = [_undrawn(one) if one.title in drawn else one for one in sections if one is not first]
     yield from (f"<section>{section(one, 'h2')}</section>" for one in rest if one.detail not in _FOLDED)
     for detail, name in _FOLDED.items():
         if folded := "".join(f"<section>{section(one, 'h2')}</section>" for one in rest if one.detail == detail):
             yield f"<details><summary>{name}</summary>{folded}</details>"
     yield "</main>\n<footer>made by placeproof; every figure that is drawn is one of its JSON</footer>"
+
+
+def _undrawn(one: Section) -> Section:
+    """What a section says beside its table, where a chart of its title has the table."""
+    return replace(one, title="", parts=tuple(part for part in one.parts if not isinstance(part, Table)))
