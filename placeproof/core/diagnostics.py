@@ -85,6 +85,11 @@ class Problems:
         if problem not in alike:
             self.found.append(problem)
 
+    def extend(self, problems: Iterable[Diagnostic]) -> None:
+        """Record problems that are made already."""
+        for one in problems:
+            self.add(one.code, one.message, place=one.place, help=one.help, notes=one.notes)
+
     def raise_if_any(self) -> None:
         """Raise one :class:`InputError` with all that was found."""
         if self.found:

@@ -22,7 +22,10 @@ Number: TypeAlias = "Term | int | Fraction"
 
 
 class StatementError(Exception):
-    """A statement that cannot be understood. The message says what to write instead."""
+    """A statement that cannot be understood. Each message says what to write instead."""
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.args))
 
 
 class Origin(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -119,7 +119,7 @@ class Theorem:
         wanted = inspect.signature(make).parameters
         unknown = [name for name in wanted if name not in self.domains]
         if unknown:
-            raise StatementError(f"`{unknown[0]}` is no parameter of {self.name}")
+            raise StatementError(*(f"`{name}` is no parameter of {self.name}" for name in unknown))
         symbols = {name: (values or {}).get(name, Term(sympy.Symbol(name))) for name in wanted}
         made = make(**symbols)
         if isinstance(made, Goal) or (isinstance(made, tuple | list) and made and all(isinstance(g, Goal) for g in made)):
@@ -136,36 +136,36 @@ class Theorem:
         """Every symbol is a parameter, and what has to be an integer is one."""
         if isinstance(statement, OF_PROGRAMS):
             return
+        if wrong := list(dict.fromkeys(self._open(statement))):
+            raise StatementError(*wrong)
+
+    def _open(self, statement: Holds | ByInduction) -> Iterator[str]:
+        """What keeps a statement from being closed."""
         what = statement.what
+        if not what.goals:
+            yield f"{self.name} states nothing"
         relations = [r for g in (*what.goals, *what.given) for r in g.relations()]
         strange = [p for r in relations for e in (r.left, r.right, *r.divisors) if (p := outside(e)) is not None]
         if strange:
-            raise StatementError(f"{strange[0]} in {self.name} is outside arithmetic; a function of your own can be defined by recursion")
-        names = {n for r in relations for n in r.names()}
-        missing = sorted(names - set(self.domains))
-        if missing:
-            raise StatementError(
-                f"`{missing[0]}` occurs in {self.name} and is no parameter of it; add `{missing[0]}: Positive`, or another domain"
-            )
-        if not what.goals:
-            raise StatementError(f"{self.name} states nothing")
+            yield f"{strange[0]} in {self.name} is outside arithmetic; a function of your own can be defined by recursion"
+        for name in sorted({n for r in relations for n in r.names()} - set(self.domains)):
+            yield f"`{name}` occurs in {self.name} and is no parameter of it; add `{name}: Positive`, or another domain"
+        instances = [n for one in statement.at for n in one] if isinstance(statement, ByInduction) else []
+        for name in (n for n in instances if n not in self.domains):
+            yield f"`{name}` is no parameter of {self.name}"
+        if isinstance(statement, ByInduction) and statement.on not in self.domains:
+            yield f"an induction is over a parameter, not over {statement.on}"
         integers = {name for name, domain in self.domains.items() if domain.integer}
         needed = [e for lemma in what.lemmas for e in lemma.integers]
         needed += [e for r in relations for e in integer_arguments(r, what.functions())]
-        if isinstance(statement, ByInduction):
-            if statement.on not in self.domains:
-                raise StatementError(f"an induction is over a parameter, not over {statement.on}")
-            needed += [statement.over.expr, statement.start.expr, *self._of_instances(statement)]
+        needed += [statement.over.expr, statement.start.expr, *self._of_instances(statement)] if isinstance(statement, ByInduction) else []
         for expr in needed:
             if not integral(expr, integers):
-                raise StatementError(f"{expr} has to be an integer in {self.name}; its parameters are to be Degree, Natural or Integer")
+                yield f"{expr} has to be an integer in {self.name}; its parameters are to be Degree, Natural or Integer"
 
     def _of_instances(self, statement: ByInduction) -> list[Any]:
         """What stands for integer parameters in the induction hypothesis."""
-        unknown = [n for one in statement.at for n in one if n not in self.domains]
-        if unknown:
-            raise StatementError(f"`{unknown[0]}` is no parameter of {self.name}")
-        return [value.expr for one in statement.at for n, value in one.items() if self.domains[n].integer]
+        return [value.expr for one in statement.at for n, value in one.items() if n in self.domains and self.domains[n].integer]
 
     def control(
         self,
@@ -190,7 +190,7 @@ class Theorem:
 
         unknown = [n for n in values if n not in self.domains]
         if unknown:
-            raise StatementError(f"`{unknown[0]}` is no parameter of {self.name}")
+            raise StatementError(*(f"`{name}` is no parameter of {self.name}" for name in unknown))
         if not isinstance(self.expect, Proved):
             raise StatementError(f"{self.name} is not expected to be proved, and can be no lemma")
         statement = self.elaborate(self.function, {n: term(v) for n, v in values.items()})
@@ -279,7 +279,7 @@ def _declare(function: Callable[..., Any], expect: Expectation | None, cite: Seq
     cite, skip = cite if _ARE["cite"][0](cite) else (), skip if _ARE["skip"][0](skip) else {}
     declared = Theorem(
         name=function.__name__, topic=function.__module__.rpartition(".")[2], function=function, path=code.co_filename,
-        line=code.co_firstlineno, expect=expect or Open(""), cite=tuple(cite), level=level, skip=skip, domains={}, problems=misfits,
+        line=code.co_firstlineno, expect=expect or Open(""), cite=tuple(cite), level=level, skip=skip, domains={}, problems=[*misfits],
     )  # fmt: skip
     before = function.__globals__.get(declared.name)
     if isinstance(before, Theorem) and before.path == declared.path:
@@ -296,7 +296,7 @@ def _declare(function: Callable[..., Any], expect: Expectation | None, cite: Seq
             declared.problems.append(("PP403", f"the check `{name}` cannot be skipped like this", remedy))
     if not declared.says:
         declared.problems.append(("PP403", "no docstring", "say in a sentence what the theorem states"))
-    if not cite and expect is not None and not misfits:
+    if not cite and not any("`cite`" in message for _, message, _ in misfits):
         declared.problems.append(("PP404", "no source", "cite=... names an entry of references.bib"))
     for name in inspect.signature(function).parameters:
         domain = _domain(function, name)

@@ -157,7 +157,7 @@ MALFORMED = {
     "an unknown annotation": (GOOD.replace('n: Degree):\n    """No', 'n: int):\n    """No'), "PP402", 16),
     "a missing annotation": (GOOD.replace('n: Degree):\n    """No', 'n):\n    """No'), "PP402", 16),
     "no expectation": (GOOD.replace("expect=Proved(), ", ""), "PP403", 7),
-    "no parentheses": (GOOD.replace("@theorem(expect=Proved(), cite=CITE)", "@theorem"), "PP403", 7),
+    "no parentheses": (GOOD.replace("@theorem(expect=Proved(), cite=CITE)", "@theorem"), "PP403 PP404", 7),
     "no docstring": (GOOD.replace('    """No degree exceeds eight."""\n', ""), "PP403", 16),
     "an unknown source": (GOOD.replace("cite=CITE, level", "cite='nobody1900', level"), "PP404", 16),
     "a chain of comparisons": (GOOD.replace("return n <= 8", "return 1 <= n <= 8"), "PP406", 19),
@@ -179,14 +179,111 @@ def test_a_malformed_file_is_one_error_and_the_others_are_checked(case: str, tmp
     folder = written(tmp_path, text, "bad.py")
     written(tmp_path, GOOD)
     out, err = checked(capsys, str(folder), code=2)
-    assert re.findall(r"^error\[(PP\d+)\]", err, re.MULTILINE) == [code], err
+    assert re.findall(r"^error\[(PP\d+)\]", err, re.MULTILINE) == code.split(), err
     assert f"bad.py:{line}" in err, err
     assert "the others were checked" in err
     whole = 3 if "theorem" in text and code != "PP401" else 2
     assert out.startswith(f"{whole} theorems")
     found = data(capsys, str(folder), code=2)
-    assert len(found["malformed"]) == 1
+    assert len(found["malformed"]) == len(code.split())
     assert found["unexpected"] == 0
+
+
+MANY = '''"""Theorems with several wrong places each."""
+import sympy
+from placeproof.theory import Degree, Open, Positive, Proved, Refuted, keeps, term, theorem, trains
+
+CITE = "rajbhandari2020zero"
+y, z = (term(sympy.Symbol(name)) for name in "yz")
+
+
+@theorem(expect=Proved(), cite=CITE)
+def undeclared(n: Degree):
+    """Two symbols are no parameters."""
+    return y + z <= n
+
+
+@theorem(expect=Refuted(because="so"), level=3)
+def without_witness(n: Degree, k: Degree):
+    """Neither a source, nor a level, nor a value for either parameter."""
+    return n <= k
+
+
+without_witness.control("one", lambda n: n <= n, proved=True)
+
+
+@theorem
+def bare(n, k: int):
+    return y <= n
+
+
+@theorem(expect=Proved(), cite="nobody")
+def controlled(n: Degree):
+    """Controls that do not say where they fail, and a name that is none."""
+    return n >= 1
+
+
+controlled.control("nowhere", lambda n: n >= 2)
+controlled.control("elsewhere", lambda n: n >= 2, refuted_at={"k": 1.5, "n": "one"})
+
+
+@theorem(expect=Proved(), cite=CITE)
+def program():
+    """A strategy that is none, and no control."""
+    return trains("zero9")
+
+
+@theorem(expect=Open("tried"), cite="nobody")
+def undecided(n: Degree):
+    """What is open needs no control."""
+    return n >= 1
+
+
+@theorem(expect=Proved(), cite=CITE)
+def broken():
+    """A control without the condition that it breaks."""
+    return trains("zero3")
+
+
+broken.control("what", lambda: trains("zero3"))
+'''
+ALL_OF = {
+    "undeclared": ["`y` occurs in", "`z` occurs in", "it has no control"],
+    "without_witness": ["level 3", "no source", "no value for `k`, `n`"],
+    "bare": ["no expectation", "no docstring", "no source", "annotation of `n`", "annotation of `k`"],
+    "controlled": ["no source is called `nobody`", "does not say where it fails", "names 'k'", "inexact number 1.5", "no number for 'n'"],
+    "program": ["no strategy `zero9`", "it has no control"],
+    "undecided": ["no source is called `nobody`"],
+    "broken": ["does not say what it breaks"],
+}
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each wrong place of each theorem, and nothing else."""
+    _, err = checked(capsys, str(written(tmp_path, MANY, "bad.py")), code=2)
+    told = re.findall(r"^error\[PP\d+\]: bad\.(\w+): (.*)", err, re.MULTILINE)
+    for name, wanted in ALL_OF.items():
+        own = [message for theorem, message in told if theorem == name]
+        assert len(own) == len(wanted), (name, own)
+        assert all(any(part in message for message in own) for part in wanted), (name, own)
+    assert {name for name, _ in told} == set(ALL_OF)
+
+
+def test_what_is_told_at_once_is_what_is_told_one_by_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A theorem of which everything that was told is mended is checked, and stands."""
+    good = '''"""Mended."""
+from placeproof.theory import Degree, Refuted, theorem
+
+
+@theorem(expect=Refuted(because="so", witness={"n": 2, "k": 1}), cite="rajbhandari2020zero")
+def without_witness(n: Degree, k: Degree):
+    """A degree is no greater than another one."""
+    return n <= k
+
+
+without_witness.control("itself", lambda n: n <= n, proved=True)
+'''
+    checked(capsys, str(written(tmp_path, good)), code=0)
 
 
 BLOCK = '''"""Blocks."""

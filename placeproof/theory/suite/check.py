@@ -16,6 +16,7 @@ from placeproof.theory.suite.bound import subject
 from placeproof.theory.suite.checks import arithmetic, clauses, conditions, programs
 from placeproof.theory.suite.checks.claims import premises
 from placeproof.theory.suite.checks.points import shown
+from placeproof.theory.suite.faults import stated, uncontrolled
 from placeproof.theory.suite.outcome import Check, Outcome, Settings
 from placeproof.theory.theorem import Control, Theorem
 from placeproof.theory.theorem import Refuted as ExpectRefuted
@@ -25,7 +26,7 @@ def check(theorem: Theorem, settings: Settings | None = None) -> Outcome:
     """Check one theorem. Raises StatementError or InputError if it cannot be understood."""
     began = time.perf_counter()
     chosen = settings or Settings()
-    statement = theorem.statement()
+    statement = stated(theorem)
     match statement:
         case Trains():
             outcome = _program(theorem, statement, chosen)
@@ -264,10 +265,9 @@ def _control(theorem: Theorem, control: Control, run: Callable[..., Check]) -> C
 
 
 def _control_exists(theorem: Theorem) -> Check:
-    if theorem.controls or theorem.expect.word == "open":
-        return Check(name="controls", standing="passed", detail=f"{len(theorem.controls)}")
-    wanted = "a corrected form that is proved" if theorem.expect.word == "refuted" else "a changed form that is refuted"
-    return Check(name="controls", standing="failed", detail=f"it has none: add {wanted}")
+    if (missing := uncontrolled(theorem)) is not None:
+        return Check(name="controls", standing="failed", detail=missing)
+    return Check(name="controls", standing="passed", detail=f"{len(theorem.controls)}")
 
 
 def _opted_out(theorem: Theorem, check: Check) -> Check:

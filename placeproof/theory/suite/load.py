@@ -8,16 +8,15 @@ import importlib.util
 import os
 import re
 import sys
-import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from os.path import isfile
 from pathlib import Path
 from types import ModuleType
 
-from placeproof.core.diagnostics import Place, Problems, suggestion
+from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.core.files import expanded, read_bytes
 from placeproof.theory.suite.bibliography import known_to
+from placeproof.theory.suite.faults import failing_place, place_at, undeclared
 from placeproof.theory.suite.reads import aside
 from placeproof.theory.theorem import Theorem
 
@@ -100,38 +99,12 @@ def load_file(path: Path, loaded: Loaded) -> list[Theorem]:
     with aside():
         known = known_to(path.parent)
     good = []
-    for theorem in dict.fromkeys(declared):
-        problems = list(theorem.problems)
-        for key in theorem.cite:
-            if key not in known:
-                hint = suggestion(key, known) or "add it to references.bib beside the theorems"
-                problems.append(("PP404", f"no source is called `{key}`", hint))
-        for code, message, remedy in problems:
-            loaded.problems.add(code, f"{theorem.id}: {message}", place=place_of(theorem), help=remedy)
+    for theorem in sorted(dict.fromkeys(declared), key=lambda t: t.line):
+        problems = undeclared(theorem, known)
+        loaded.problems.extend(problems)
         if not problems:
             good.append(theorem)
-    return sorted(good, key=lambda t: t.line)
-
-
-def place_of(theorem: Theorem) -> Place:
-    """Where a theorem is declared."""
-    return _place(Path(theorem.path), theorem.line)
-
-
-def _place(path: Path, line: int, column: int = 1) -> Place:
-    try:
-        text = path.read_text(encoding="utf-8").splitlines()[line - 1] if isfile(path) else ""  # a pipe can be read once
-    except (OSError, UnicodeDecodeError, IndexError):
-        text = ""
-    column = max(column, len(text) - len(text.lstrip()) + 1)
-    near = path.is_relative_to(Path.cwd())
-    return Place(
-        source=str(path.relative_to(Path.cwd()) if near else path),
-        line=line,
-        column=column,
-        length=max(1, len(text.rstrip()) - column + 1),
-        text=text,
-    )
+    return good
 
 
 def _module(path: Path, loaded: Loaded) -> ModuleType | None:
@@ -165,7 +138,7 @@ def _module(path: Path, loaded: Loaded) -> ModuleType | None:
         exec(compile(data, file, "exec", dont_inherit=True), module.__dict__)  # compiled code kept beside it may be of before
         _remember_imported(package)
     except SyntaxError as error:
-        where = _place(Path(error.filename or path), error.lineno or 1, error.offset or 1)
+        where = place_at(Path(error.filename or path), error.lineno or 1, error.offset or 1)
         loaded.problems.add("PP401", f"this is no Python: {error.msg}", place=where, help="mend the line")
     except KeyboardInterrupt:
         raise
@@ -183,12 +156,6 @@ def _remember_imported(package: str) -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith(f"{package}.") and "_read_from" not in module.__dict__ and module.__file__:
             module.__dict__["_read_from"] = Path(module.__file__).read_bytes()
-
-
-def failing_place(error: BaseException, path: Path) -> Place:
-    """The last line of a file that an error passed through."""
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.lineno and Path(f.filename) == path]
-    return _place(path, lines[-1] if lines else 1)
 
 
 def _of(error: BaseException) -> str:

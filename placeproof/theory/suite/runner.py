@@ -5,18 +5,17 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
-import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from placeproof.core.diagnostics import Diagnostic, InputError
+from placeproof.core.diagnostics import Diagnostic
 from placeproof.core.processes import deaf, end_with_parent
-from placeproof.theory.language import StatementError
 from placeproof.theory.suite.cache import Cache
-from placeproof.theory.suite.load import Loaded, failing_place, load_file, place_of
+from placeproof.theory.suite.faults import misstated, raised
+from placeproof.theory.suite.load import Loaded, load_file
 from placeproof.theory.suite.outcome import Outcome, Settings
 from placeproof.theory.suite.reads import aside, found, listen
 from placeproof.theory.theorem import Theorem
@@ -42,30 +41,10 @@ def check_one(theorem: Theorem, settings: Settings) -> Result:
 
     try:
         return check(theorem, settings)
-    except StatementError as error:
-        return _malformed(theorem, error, str(error))
-    except InputError as error:
-        place = failing_place(error, Path(theorem.path))
-        where = f"in the statement at {place.source}:{place.line if place.line > 1 else theorem.line}"
-        return Malformed(
-            theorem.id, tuple(replace(d, message=f"{theorem.id}: {d.message}", notes=(*d.notes, where)) for d in error.diagnostics)
-        )
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit, too
-        if all(Path(f.filename) != Path(theorem.path) for f in traceback.extract_tb(error.__traceback__)):
-            raise
-        return _malformed(theorem, error, f"{type(error).__name__}: {error}")
-
-
-def _malformed(theorem: Theorem, error: BaseException, message: str) -> Malformed:
-    place = failing_place(error, Path(theorem.path))
-    if place.line == 1:
-        place = place_of(theorem)
-    problem = Diagnostic(
-        code="PP406", message=f"{theorem.id}: {message}", place=place, help="mend the statement; `placeproof explain PP406`"
-    )
-    return Malformed(theorem.id, (problem,))
+        return Malformed(theorem.id, tuple(raised(theorem, error)))
 
 
 def run(
@@ -117,9 +96,9 @@ def _in_parallel(theorems: list[Theorem], numbers: list[int], settings: Settings
                 number = waiting.pop(future)
                 try:
                     yield number, *future.result()
-                except BrokenProcessPool as error:
+                except BrokenProcessPool:
                     died = "the process that checked it has died; it may need too much memory"
-                    yield number, _malformed(theorems[number], error, died), None
+                    yield number, Malformed(theorems[number].id, (misstated(theorems[number], died),)), None
     except BaseException:  # an interrupt above all: nobody wants what is still being computed
         for process in set(multiprocessing.active_children()) - others:
             process.kill()
