@@ -165,10 +165,10 @@ def note(text: str, kind: str = "note") -> None:
 
 def aside(text: str) -> None:
     """Say something on standard error; its last line has its end."""
-    from placeproof.report.text import Line, folded
+    from placeproof.report.text import Line, fitted
 
     ticker.end()
-    shown = [Line(line, "aside") for line in folded(text.removesuffix("\n"), width(sys.stderr))]
+    shown = [Line(line, "aside") for line in fitted(text.removesuffix("\n").split("\n"), width(sys.stderr))]
     typer.echo(_colors(shown) if _colorful(sys.stderr) else _plain(shown), nl=False, err=True, color=True)
 
 

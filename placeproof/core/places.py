@@ -19,6 +19,11 @@ _HEADER = re.compile(rf"\s*(\[{{1,2}})[ \t]*({_NAMES})[ \t]*\]{{1,2}}\s*(?:#.*)?
 _KEY = re.compile(rf"\s*({_NAMES})\s*=")
 
 
+def characters(text: str, count: int) -> int:
+    """How many characters the first bytes of a line are: ``ast`` counts bytes."""
+    return min(count, len(text)) if text.isascii() else len(text.encode()[:count].decode(errors="ignore"))
+
+
 def toml_fault(error: Exception, text: str, source: str) -> tuple[str, Place]:
     """What a TOML reader found wrong, without the place that it writes into its message, and that place; the end where it names none."""
     lines = text.splitlines() or [""]

@@ -11,6 +11,7 @@ from fractions import Fraction
 from placeproof.core.bounds import too_long, within
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.formula import MOST_LEVELS, is_too_deep, repeated
+from placeproof.core.places import characters
 from placeproof.programs.header import Header, read_header
 from placeproof.programs.ir import (
     FIRST_UNIT,
@@ -130,13 +131,6 @@ def _flows(keywords: list[ast.keyword]) -> bool:
     return [k.arg for k in keywords] in (["in_flight"], ["in_flight", "hops"])
 
 
-def _characters(text: str, count: int | None) -> int:
-    """How many characters the first bytes of a text are; None: all."""
-    if count is None or text.isascii():
-        return len(text) if count is None else min(count, len(text))
-    return len(text.encode()[:count].decode(errors="ignore"))
-
-
 class _Reader:
     """Turns nodes of Python's syntax tree into nodes of a program; what it cannot read becomes a problem."""
 
@@ -146,13 +140,13 @@ class _Reader:
         self.problems = problems
 
     def place(self, node: ast.AST) -> Place:
-        """Where a node stands, in characters (``ast`` counts bytes)."""
+        """Where a node stands."""
         line = getattr(node, "lineno", 1)
         text = self.lines[line - 1] if line <= len(self.lines) else ""
         start, end = getattr(node, "col_offset", 0), len(text)
         if getattr(node, "end_lineno", line) == line:
-            end = _characters(text, getattr(node, "end_col_offset", None))
-        start = _characters(text, start)
+            end = characters(text, getattr(node, "end_col_offset", end))
+        start = characters(text, start)
         return Place(source=self.source, line=line, column=start + 1, length=max(1, end - start), text=text)
 
     def refuse(self, node: ast.AST, message: str, help: str | None = None, code: str = "PP303") -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from placeproof.core.diagnostics import Diagnostic, Place
+from placeproof.report.text import around, cells
 
 _WIDEST = 160
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -32,15 +33,14 @@ def problem_text(problem: Diagnostic) -> str:
 
 
 def excerpt(place: Place) -> list[str]:
-    """The line that a place is on, with what is meant underlined."""
+    """The line that a place is on, with what is meant underlined; of a very long line, what is around it."""
     number = str(place.line)
     pad = " " * len(number)
     lines = [f"{pad} --> {place.source}:{place.line}:{place.column}"]
     if place.text.strip():
-        text, column = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", place.text.rstrip().expandtabs(1)), place.column
-        if len(text) > _WIDEST:
-            start = max(0, column - _WIDEST // 2)
-            text, column = text[start : start + _WIDEST], column - start
-        length = max(1, min(place.length, len(text) - column + 1))
-        lines += [f"{pad} |", f"{number} | {text}", f"{pad} | {' ' * (column - 1)}{'^' * length}"]
+        text = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", place.text.rstrip().replace("\t", " "))
+        begin = cells(text[: place.column - 1]) + max(0, place.column - 1 - len(text))
+        length = max(1, cells(text[place.column - 1 :][: place.length]))
+        shown, marks = around(text, f"{' ' * begin}{'^' * length}", _WIDEST)
+        lines += [f"{pad} |", f"{number} | {shown}", f"{pad} | {marks}"]
     return lines

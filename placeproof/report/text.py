@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Container, Iterator, Sequence
+import unicodedata
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -73,7 +74,7 @@ def _part(part: SectionPart, width: int | None) -> Iterator[Line]:
         case Lines(each):
             yield from (Line(line) for one in each for line in folded(one if width is None else one.replace("\n", " "), width))
         case Code(each):
-            yield from (Line(line, "code") for one in each for line in _code(one, width))
+            yield from (Line(line, "code") for line in fitted((line for one in each for line in one.split("\n")), width))
         case Notes(each, items):
             yield from (Line(line) for one in each for line in folded(f"  - {one}" if items else f"  {one}", width))
         case Table():
@@ -118,17 +119,62 @@ def _wrapped(text: str, width: int, begin: str = "", hang: str = "") -> list[str
     return [line.replace(_TIE, " ") for line in found]
 
 
-#: The marks below a place in a line of source.
-_CARETS = re.compile(r" *\| +\^+")
+#: The marks below a place in a line of source, and that line.
+_MARKS = re.compile(r"(?P<before>[ \d]* \| )(?P<marks> *\^+)")
+_CUT = "..."
 
 
-def _code(text: str, width: int | None) -> Iterator[str]:
-    """A line whose columns matter; marks that point at what is folded are left out: the place is told by its line and column."""
-    for line in text.split("\n"):
-        if width is not None and len(line) > width and (marks := _CARETS.match(line)):
-            yield from [line[:width]] if marks[0].index("^") < width else []
-        else:
-            yield from folded(line, width)
+def fitted(lines: Iterable[str], width: int | None) -> Iterator[str]:
+    """Lines folded to a width; where the next one has marks below a place, both are cut around it, so that they stay below it."""
+    waiting: str | None = None
+    for line in lines:
+        marks = None if waiting is None or width is None else _MARKS.fullmatch(line)
+        if waiting is not None and width is not None and marks is not None and waiting[len(marks["before"]) - 2 :][:1] == "|":
+            begin = len(marks["before"])
+            cut = around(waiting[begin:], marks["marks"], max(width - begin, 1))
+            yield from (waiting[:begin] + cut[0], marks["before"] + cut[1])
+            waiting = None
+            continue
+        yield from folded(waiting, width) if waiting is not None else ()
+        waiting = line
+    yield from folded(waiting, width) if waiting is not None else ()
+
+
+def around(text: str, marks: str, room: int) -> tuple[str, str]:
+    """As much of a line, and of the marks below it, as has room, with dots where more is: from its beginning if all marks are there, or
+    else around them."""
+    begin, end = marks.index("^"), len(marks)
+    whole = max(cells(text), end)
+    if whole <= room:
+        return text, marks
+    inner = max(room - 2 * len(_CUT), 1)
+    left = 0 if end <= room - len(_CUT) else begin - max(0, inner - (end - begin)) // 2
+    right = left + (room - len(_CUT) if left == 0 else inner)
+    if right + len(_CUT) >= whole and left:
+        left, right = whole - (room - len(_CUT)), whole
+    dots = (_CUT if left else "", _CUT if right < whole else "")
+    begin, end = max(begin, left), min(end, right)
+    return f"{dots[0]}{_between(text, left, right)}{dots[1]}", " " * (len(dots[0]) + begin - left) + "^" * max(end - begin, 1)
+
+
+def _between(text: str, left: int, right: int) -> str:
+    """What stands in these columns of a line; of a wide character that is cut, a space."""
+    found, at = "", 0
+    for character in text:
+        size = cells(character)
+        if left <= at and at + size <= right:
+            found += character
+        elif at < right and left < at + size:
+            found += " "
+        at += size
+    return found
+
+
+def cells(text: str) -> int:
+    """How many columns of a terminal a text takes: some letters of East Asia take two, and marks on letters none."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.category(c) in ("Mn", "Me", "Cf") else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 # Tables.

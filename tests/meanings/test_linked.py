@@ -250,6 +250,15 @@ def test_what_is_wrong_in_a_program_is_told_with_its_line(old: str, new: str, sa
         assert place.text in lines[place.line - 1]
 
 
+def test_places_are_in_letters_and_not_in_bytes() -> None:
+    line = 'pipeline(pp, schedule="1f1b", 日本="é", depth=444)'
+    text = text_of(*SUBJECT).replace('pipeline(pp, schedule="1f1b", chunks=1)', line)
+    with pytest.raises(InputError) as refused:
+        read_linked(text)
+    shown = [p.text[p.column - 1 :][: p.length] for p in (d.place for d in refused.value.diagnostics) if p is not None and p.text == line]
+    assert shown == ['"é"', "444"]
+
+
 @pytest.mark.parametrize("seed", range(200 if NIGHTLY else 40))
 def test_no_text_is_too_odd(seed: int) -> None:
     """Lines left out, doubled, exchanged and cut: a program, or problems; never anything else."""

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from placeproof.core.diagnostics import Place, Problems, suggestion
+from placeproof.core.places import characters
 from placeproof.importers.python.values import Known, Made, Unknown, compared, configurations, hashable, may_change, plain, truth
 
 #: So many functions may call one another, and so many statements are followed.
@@ -75,7 +76,7 @@ class Module:
         decorators: Collection[str] = (),
     ) -> None:
         text = text.removeprefix("\ufeff")  # Python reads a file that begins with this mark as UTF-8
-        self.text, self.source, self.problems = text, source, problems
+        self.lines, self.source, self.problems = text.splitlines() or [""], source, problems
         self.unsaid = unsaid
         self.known, self.makers, self.decorators = known, frozenset(makers), frozenset(decorators)
         self.steps = 0
@@ -142,15 +143,16 @@ class Module:
 
     def span(self, node: ast.AST) -> tuple[int, int, int]:
         """Its line, its column, and its length in that line."""
-        line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
+        line = getattr(node, "lineno", 1)
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        column = characters(text, getattr(node, "col_offset", 0))
         name = node.arg if isinstance(node, ast.keyword) and node.arg else ""
-        end = getattr(node, "end_col_offset", column + 1) if getattr(node, "end_lineno", line) == line else column + 1
+        end = characters(text, getattr(node, "end_col_offset", 0)) if getattr(node, "end_lineno", line) == line else 0
         return line, column + 1, len(name) or max(end - column, 1)
 
     def _at(self, line: int, column: int, length: int) -> Place:
-        lines = self.text.splitlines() or [""]
-        line = min(max(line, 1), len(lines))
-        return Place(source=self.source, line=line, column=column, length=length, text=lines[line - 1])
+        line = min(max(line, 1), len(self.lines))
+        return Place(source=self.source, line=line, column=column, length=length, text=self.lines[line - 1])
 
     def _top(self, node: ast.stmt) -> None:
         """A statement outside functions: an assignment is followed, and names that are bound in another way are not known."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from placeproof.core.bounds import MOST_COUNT
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.formula import repeated
+from placeproof.core.places import characters
 from placeproof.core.symbols import SYMBOLS
 from placeproof.models import Block, Segment, turns
 from placeproof.models.expressions import Expression, expression
@@ -153,7 +154,8 @@ class _Reader:
             case ast.Expr(value=ast.Call(func=ast.Name(id="group"), args=[ast.Name(id=name), size, *_]) as call) if _is_members(size):
                 self.groups.append(call)
                 line = self.lines[size.lineno - 1]
-                self.step_lines[size.lineno - 1] = line[: size.col_offset] + f"P_{name}" + line[size.end_col_offset :]
+                begin, end = (characters(line, at) for at in (size.col_offset, size.end_col_offset or len(line)))
+                self.step_lines[size.lineno - 1] = f"{line[:begin]}P_{name}{line[end:]}"
                 return
             case _:
                 return
@@ -180,7 +182,8 @@ class _Reader:
     def _refuse(self, node: ast.AST, message: str, help: str) -> None:
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         text = self.lines[line - 1] if line <= len(self.lines) else ""
-        end = getattr(node, "end_col_offset", len(text)) if getattr(node, "end_lineno", line) == line else len(text)
+        end = characters(text, getattr(node, "end_col_offset", 0)) if getattr(node, "end_lineno", 0) == line else len(text)
+        column = characters(text, column)
         place = Place(source=self.source, line=line, column=column + 1, length=max(1, end - column), text=text)
         self.problems.add("PP311", message, place=place, help=help)
 
