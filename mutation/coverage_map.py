@@ -24,6 +24,7 @@ PACKAGE = ROOT / "placeproof"
 LEFT_OUT = ("test_theorem_suite", "test_mutation")
 PYTEST = [
     "-q",
+    "--level=3",
     "-o",
     "addopts=",
     "-p",

@@ -42,7 +42,13 @@ _WORTH_WHILE = 20
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--level", type=int, choices=(0, 1, 2), default=2, help="leave out tests that take longer (tests/README.md)")
+    night = os.environ.get("PLACEPROOF_PROFILE") == "nightly"
+    said = "leave out tests that take longer (tests/README.md)"
+    parser.addoption("--level", type=int, choices=(0, 1, 2, 3), default=3 if night else 2, help=said)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "every_case: each case is of something else, and none is left out where all together take long")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -56,8 +62,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if os.environ.get("PLACEPROOF_ONLY") == "torch":
         _keep(config, items, {item.nodeid for item in items if _needs_torch(item)})
-    if config.option.level < 2:
-        _keep(config, items, levels.kept([item.nodeid for item in items], config.option.level))
+    if not any("[" in arg for arg in config.args):
+        whole = {levels.function(item.nodeid) for item in items if item.get_closest_marker("every_case")}
+        _keep(config, items, levels.kept([item.nodeid for item in items], config.option.level, whole))
     slowest = levels.slowest_of_files()
     items.sort(key=lambda item: -slowest.get(item.nodeid.partition("::")[0], 0.0))  # no core is idle at the end
 
@@ -68,7 +75,8 @@ def pytest_collection_finish() -> None:
 
 
 def _keep(config: pytest.Config, items: list[pytest.Item], names: Collection[str]) -> None:
-    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in names])
+    if left := [item for item in items if item.nodeid not in names]:
+        config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item.nodeid in names]
 
 

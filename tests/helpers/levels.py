@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache
+from math import inf, sqrt
 from pathlib import Path
 
 RECORD = Path(__file__).parents[1] / "times.json"
 #: Seconds of the slowest case from which on a function is of level 1, and of level 2. Of quick cases that take longer than the first of
 #: these together, level 0 runs some.
 SLOW = (0.1, 1.0)
+#: Seconds of all cases of a function from which on level 2 runs some: as many as take the geometric mean of these and of all. A hundred
+#: times as long are ten times as long then.
+LONG = 1.0
 
 
 #: Of a test function: how many cases, seconds of the slowest, seconds of all.
@@ -40,17 +44,20 @@ def level(name: str) -> int:
     return sum(slowest >= seconds for seconds in SLOW)
 
 
-def kept(nodeids: Iterable[str], most: int) -> set[str]:
-    """The cases that a run up to a level is of. Level 0 has, of quick functions of many cases, some at equal distances."""
+def kept(nodeids: Iterable[str], most: int, whole: Collection[str] = ()) -> set[str]:
+    """The cases that a run up to a level is of: all at level 3, and of ``whole`` functions at level 2. Of those that take long together,
+    level 2 has some, and level 0 of quick ones, at equal distances."""
     cases: dict[str, list[str]] = {}
     for nodeid in nodeids:
         cases.setdefault(function(nodeid), []).append(nodeid)
-    return {case for name, each in cases.items() if level(name) <= most for case in (_some(name, each) if most == 0 else each)}
+    ran = {name: each for name, each in cases.items() if level(name) <= most}
+    return {case for name, each in ran.items() for case in (each if name in whole and most == 2 else _some(name, each, most))}
 
 
-def _some(name: str, cases: list[str]) -> list[str]:
+def _some(name: str, cases: list[str], level: int) -> list[str]:
     count, _, together = rows().get(name, (1, 0.0, 0.0))
-    most = max(1, int(count * SLOW[0] / together)) if together > SLOW[0] else count
+    longest = {0: SLOW[0], 2: sqrt(LONG * max(together, LONG))}.get(level, inf)
+    most = max(1, int(count * longest / together)) if together > longest else count
     return cases if len(cases) <= most else [cases[len(cases) * n // most] for n in range(most)]
 
 

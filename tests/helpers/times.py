@@ -67,7 +67,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """The process that the others report to writes the record."""
     if not hasattr(session.config, "workerinput"):
         asked = session.config.option
-        whole = asked.level == 2 and not asked.keyword and not any("::" in name for name in session.config.args)
+        whole = asked.level == 3 and not asked.keyword and not any("::" in name for name in session.config.args)
         new = {name: (len(seconds), round(max(seconds), 2), round(sum(seconds), 2)) for name, seconds in _SECONDS.items() if seconds}
         write(new, whole=whole)
 
@@ -87,4 +87,4 @@ def write(new: dict[str, Row], *, whole: bool = False) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(pytest.main(["-p", "times", *sys.argv[1:]]))
+    sys.exit(pytest.main(["-p", "times", "--level", "3", *sys.argv[1:]]))

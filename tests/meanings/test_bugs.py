@@ -49,6 +49,7 @@ def test_the_correct_program_is_proved(bug: str) -> None:
     assert judged.word == "proved", judged.why
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("bug", INSIDE)
 def test_the_bug_is_refuted_for_its_reason(bug: str) -> None:
     judged = judge(program(f"{bug}.mutant"))

@@ -21,6 +21,7 @@ ROWS = rows()
 REPRODUCED = [row for row in ROWS if checks(row)]
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("row", REPRODUCED, ids=lambda row: row["id"])
 def test_row(row: Row) -> None:
     assert checks(row)[0](row), f"{row['id']}: {row.get('formula')} = {row.get('value')} is not reproduced"
@@ -141,6 +142,7 @@ def by_class() -> dict[tuple[str, str], tuple[Check, str, list[Row]]]:
 BY_CLASS = by_class()
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("key", BY_CLASS, ids="-".join)
 def test_a_check_shows_what_it_says(key: tuple[str, str]) -> None:
     """One that derives enters what derives; one that is trivial does not. In between lies what is partly derived."""

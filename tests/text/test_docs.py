@@ -251,6 +251,7 @@ def run_python(block: Block, names: dict[str, Any]) -> None:
     assert not runner.failures, "".join(report)
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_examples(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if "<!-- needs: torch -->" in page.read_text(encoding="utf-8") and importlib.util.find_spec("torch") is None:

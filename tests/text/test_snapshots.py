@@ -25,6 +25,7 @@ def kinds(command: tuple[str, ...]) -> Collection[Hashable]:
     return {(path.parent.name, part) for part in parts(expected.get("expression", "refused"))}
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("command", sample(COMMANDS, kinds), ids=" ".join)
 def test_a_document_says_what_it_said(command: tuple[str, ...]) -> None:
     """If not, `python tests/helpers/snapshots.py FOLDER` at both commits and `diff -r` show where. List what is right in CHANGELOG."""
