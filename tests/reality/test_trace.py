@@ -590,6 +590,26 @@ def test_axes_can_be_said_from_outside(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_torch")
+@pytest.mark.parametrize(("divided", "word"), [(" / 2", "proved"), ("", "refuted")])
+def test_a_factor_that_no_number_of_ranks_decides_is_not_compared(tmp_path: Path, divided: str, word: str) -> None:
+    """There are two micro-batches and two ranks, and the script takes no other number of these."""
+    body = f"""
+        net, (x, y), world = model(), data(), dist.get_world_size()
+        assert world == 2
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for xs, ys in zip(x.chunk(2), y.chunk(2)):
+            (mse(net(xs), ys){divided}).backward()
+        for p in net.parameters():
+            dist.all_reduce(p.grad)
+            p.grad /= world
+        optimizer.step()
+        """
+    text = recorded(tmp_path, body)
+    assert verdict(text) == word
+    assert ("not_compared(factors=" in text) == (word == "proved")
+
+
+@pytest.mark.usefixtures("_torch")
 def test_the_command_writes_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "ddp.step"
     assert run(["trace", "record", str(SCRIPTS / "ddp.py"), "-o", str(out)]) == 0

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, UntypedStorage, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -228,6 +228,10 @@ class Memory:
         """What these hold is not looked at."""
         for tensor in tensors:
             self._sums.pop(storage(tensor), None)
+
+    def freed(self, place: UntypedStorage) -> None:
+        """What lies here is not looked at any more."""
+        self._sums.pop(int(place._cdata), None)
 
     def changed(self, tensor: Tensor) -> bool:
         """Whether a tensor is not what was last written there."""

@@ -398,11 +398,8 @@ class Follower:
             self.memory.keep([tensor])
 
     def _keep_sums(self, tensors: Sequence[Tensor]) -> None:
-        if self.watching:  # what was gathered for one use may be freed, and its memory be used again
-            known = [t for t in tensors if self.shadows.known(t)]
-            gathered = [any(self.nodes.holds(n, "all_gather") for n in self.shadows.terms(t)) for t in known]
-            self.memory.keep(t for t, whole in zip(known, gathered, strict=True) if not whole)
-            self.memory.forget(t for t, whole in zip(known, gathered, strict=True) if whole)
+        if self.watching:
+            self.memory.keep(t for t in tensors if self.shadows.known(t))
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
         """Follow one operation, after it was done."""

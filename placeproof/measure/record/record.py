@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import combinations, islice, product
 from math import prod
 from pathlib import Path
 from time import monotonic
@@ -398,6 +398,11 @@ def _settled(first: Recording, plan: StepPlan, asked: Asked, planned: Again) -> 
     if len(tried) == len(worlds) and all(_of_axes(left[w]) for w in unclear):
         plan.not_compared["factors"] = "the script runs with this number of ranks alone: factors are the simplest products of its degrees"
         return left
+    if unclear and (way := _one_right(first, plan, left, unclear)) is not None:
+        said = ", ".join(sorted({written(asked.answers[w].values[0]) for w in unclear}))
+        text = f"with every number of ranks that the script takes, {said} can be read in several ways: taken is one that is right"
+        plan.not_compared["factors"] = text
+        return way
     texts = [(_unclear(asked.answers[w], left[w], tried), asked.answers[w].line) for w in unclear]
     ways = [left[w] or asked.answers[w].found for w in unclear]
     ranks = {n for found in ways if (n := deciding(found, plan.grid.sizes, plan.turns, worlds if tried else ())) is not None}
@@ -409,6 +414,19 @@ def _settled(first: Recording, plan: StepPlan, asked: Asked, planned: Again) -> 
         help += f"; or {remedy(prod(numbers, start=Fraction(1)))}"
     refuse_lines(first.script, first.source, texts[:8], help=help)
     return left
+
+
+def _one_right(first: Recording, plan: StepPlan, left: Left, unclear: Sequence[str]) -> Left | None:
+    """Of products that are alike with all numbers of ranks that a script takes, those with which the step is proved: so it is with these
+    numbers, whichever are meant. None where there are none."""
+    if not all(len({i for i, _ in left[w]}) == 1 for w in unclear):  # a sum over other things is not the same
+        return None
+    choices = (sorted(left[w], key=lambda r: (sum(abs(p) for _, p in r[1]), r)) for w in unclear)
+    for way in islice(product(*choices), _WAYS):
+        one = {**left, **{w: frozenset({reading}) for w, reading in zip(unclear, way, strict=True)}}
+        if judge(read(write(plan, first, one)[0]), shortest=False).word == "proved":
+            return one
+    return None
 
 
 def _without_stages(plan: StepPlan, left: Left) -> Left:

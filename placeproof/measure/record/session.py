@@ -23,7 +23,6 @@ import torch.distributed.optim
 import torch.distributed.tensor.parallel
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives as fsdp_collectives
 from torch.nn.modules import module as modules
 from torch.nn.parallel import DistributedDataParallel
@@ -162,7 +161,7 @@ def _followed(launch: Launch, rank: int, trail: Path, *, fake: bool, kind: Calla
     torch.manual_seed(_SEED)
     with ExitStack() as stack:
         stack.enter_context(torch.compiler.set_stance("force_eager"))
-        watching = (_hooks, _optimizers, _given, _applied, _backward, _communication)
+        watching = (_hooks, _optimizers, _given, _freed, _applied, _backward, _communication)
         for change in (_groups(recording), _parallel(fake=fake), *(watch(follower) for watch in watching)):
             stack.enter_context(change)
         if isinstance(follower, Copies):
@@ -263,8 +262,6 @@ def _hooks(follower: Follower) -> Iterator[None]:
             follower.next_step()
         if follower.phase in ("setup", "between"):
             follower.phase = "forward"  # before what a wrapper gathers for the module
-        if isinstance(module, FullyShardedDataParallel):
-            follower.watching = False  # it lets go of memory, and takes it again, without an operation
         if not follower.begun:
             follower.begin(module)
             for name, parameter in module.named_parameters():
@@ -302,6 +299,19 @@ def _optimizers(follower: Follower) -> Iterator[None]:
         follower.optimizers.made(optimizer)
 
     with mock.patch.object(torch.optim.Optimizer, "add_param_group", made):
+        yield
+
+
+@contextmanager
+def _freed(follower: Follower) -> Iterator[None]:
+    """Memory that is let go of, and taken again, without an operation: what was in it is gone, and nobody has written over it."""
+    resize = torch.UntypedStorage.resize_
+
+    def resized(self: torch.UntypedStorage, size: int) -> Any:
+        follower.memory.freed(self)
+        return resize(self, size)
+
+    with mock.patch.object(torch.UntypedStorage, "resize_", resized):
         yield
 
 
