@@ -144,7 +144,7 @@ def _solved(difference: sympy.Expr, names: tuple[str, str]) -> Crossover:
             return Crossover(variable=variable, at=(), verdict=f"`{side}` costs less beyond {variable} = 1")
         roots = possible or roots
         return Crossover(variable=variable, at=tuple(roots), verdict=_sides(poly, denominator, variable, roots, names))
-    return Crossover(variable="N", at=(), verdict="which one costs less depends on other symbols than a degree")
+    return Crossover(variable="N", at=(), verdict="which one costs less depends on more than a degree")
 
 
 def _variables(expr: sympy.Expr) -> list[str]:

@@ -35,11 +35,11 @@ class Objective:
 
 #: By their names.
 OBJECTIVES: Mapping[str, Objective] = {
-    "time": Objective(text="the shortest step", worse="their steps take longer at least"),
+    "time": Objective(text="the shortest step", worse="slower, by a lower bound on their steps"),
     "memory": Objective(
-        text="the least bytes of tensors on the fullest device", worse="their fullest devices hold more at least", memory=True
+        text="the least bytes of tensors on the fullest device", worse="fuller, by a lower bound on their fullest devices", memory=True
     ),
     "tokens-per-device": Objective(
-        text="the most tokens a second and device", worse="they train on fewer tokens a second and device", by_device=True
+        text="the most tokens a second and device", worse="fewer tokens a second and device, by a lower bound", by_device=True
     ),
 }

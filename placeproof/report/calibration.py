@@ -82,7 +82,7 @@ def _how_good(of: Calibrated) -> Section:
     notes = ["error, bias: on average, whatever the sign of an error and with it"]
     notes += ["Spearman, regret: on average over groups of plans, and in the worst one"] if ranked else []
     if found["not used", "calibrated"].error >= found["not used", "before"].error:
-        notes.append("steps that were not used are no nearer than before: what was fitted says something of the others alone")
+        notes.append("steps that were not used are predicted no better than before: the fitted constants describe the others alone")
     return section("how good times are", Table(rows, head, range(2, len(head))), Notes(notes))
 
 

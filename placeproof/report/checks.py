@@ -83,7 +83,7 @@ def _summary(outcomes: Sequence[Outcome], unreadable: int, changed: Sequence[str
     again, controls = sum(o.cached for o in outcomes), sum(len(o.controls) for o in outcomes)
     what = f"{len(outcomes)} theorem{_s(len(outcomes))} with {controls} control{_s(controls)}"
     names = sum(not line.startswith("    ") for line in changed or ())
-    locked = "no lock file" if changed is None else f"{names} differ from the lock file" if names else "as locked"
+    locked = "no lock file" if changed is None else f"{names} differ from the lock file" if names else "as in the lock file"
     unread = [f"{unreadable} could not be read"] if unreadable else []
     lines = ["; ".join([f"{what}: " + ", ".join(f"{n} {word}" for word, n in counts(outcomes).items()), *unread, locked])]
     lines += _shown(outcomes)
@@ -104,7 +104,7 @@ def _about(outcomes: Sequence[Outcome]) -> str:
     numbers = about(outcomes)
     alone = numbers.pop("mathematics")
     of = ", ".join(f"{n} {word}" for word, n in numbers.items() if n)
-    return f"{sum(numbers.values())} about the product{f' ({of})' if of else ''}, {alone} about mathematics alone"
+    return f"{sum(numbers.values())} about what placeproof computes{f' ({of})' if of else ''}, {alone} about mathematics alone"
 
 
 def _opinions(outcomes: Sequence[Outcome]) -> dict[str, int]:

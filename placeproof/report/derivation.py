@@ -185,7 +185,7 @@ def _used(d: Derivation) -> dict[str, sympy.Expr]:
 
 def _memory(d: Derivation) -> Section:
     adds = d.costs.moments and d.memory["transient"] != 0
-    notes = {"transient": "what the peak adds"} if adds else {}
+    notes = {"transient": "only at the peak"} if adds else {}
     rows: list[tuple[Cell, ...]] = [(LABELS[key], expr, notes.get(key, "")) for key, expr in _used(d).items()]
     rows.append(("undivided", d.undivided, "model states if one device held everything"))
     places = dict.fromkeys(f"the peak lies at line {m.line}, {m.phase}: {m.text()}" for m in d.costs.moments)

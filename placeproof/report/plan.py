@@ -20,6 +20,7 @@ from placeproof.planning.task import Task
 from placeproof.planning.uneven import Uneven
 from placeproof.report import stages
 from placeproof.report.document import Code, Document, Lines, Notes, Section, Table, section
+from placeproof.report.models.fit import fullest, in_all
 from placeproof.report.placed import FITS, fits, in_words, order_of, placed_data, plan_data, shares, speed
 from placeproof.report.units import giga, percent, seconds_text
 from placeproof.runs import KnownTimes, RunSet, timed_on
@@ -218,14 +219,16 @@ def _table(title: str, task: Task, plans: Sequence[Plan], objective: Objective) 
                 "" if number == 1 else "equal" if alike[number - 1] else percent(objective.value(plan) / objective.value(plans[0]) - 1),
                 f"{float(100 * plan.step.utilisation[0]):.1f}",
                 giga(plan.most),
+                in_all(fullest(plan.step)),
                 FITS[fits(plan)],
             )
         )
-    head = ("", *(["devices"] if task.fewer else []), *axes, "b", "m", *choices, "step", "more", "MFU %", "GB", "fits")
+    head = ("", *(["devices"] if task.fewer else []), *axes, "b", "m", *choices, "step", "more", "MFU %", "GB", "in all", "fits")
     notes = [f"GB: tensors of the fullest device; there are {giga(plans[0].room)} GB for them"]
     if task.reserve is None and task.cluster.device.architecture:
         notes[0] += f" beside libraries and {'all that allocators were seen to' if task.surely else 'what allocators usually'} reserve"
         notes += [] if task.surely else ["fits: yes, also with all that was ever seen reserved; ?: with what is usual"]
+    notes.append(f"in all: the least and the most GB with all else, of {giga(task.cluster.device.capacity)} of a device")
     if sum(alike) > 1:
         notes.append(f"equal: within {percent(ALIKE)} of the first one, which no model of time tells apart")
     numbers = [i for i, name in enumerate(head) if name not in (*_CHOICES, "fits")]

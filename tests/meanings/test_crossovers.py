@@ -75,7 +75,7 @@ EXAMPLES = [
     ("P + 10*P/N", "2*P", "beyond N = 10 `one` costs less"),
     ("2*P", "P + 10*P/N", "beyond N = 10 `two` costs less"),
     ("Max(P, A)", "P/N", "not solved: a maximum or minimum is involved"),
-    ("P", "A", "which one costs less depends on other symbols than a degree"),
+    ("P", "A", "which one costs less depends on more than a degree"),
 ]
 
 

@@ -415,7 +415,7 @@ def test_data_say_what_text_says(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_too_little_memory_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["derive", "ddp(8)", "--model", "llama3-70b", "--set", "b=1", "--cluster", "dgx-h100"]) == 0
-    assert "memory: does not fit: 1 of 1 stages, the only stage among them" in capsys.readouterr().out
+    assert re.search(r"^memory: does not fit$", capsys.readouterr().out, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

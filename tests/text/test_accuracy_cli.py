@@ -103,5 +103,5 @@ def test_the_answer_names_differences_and_the_moment(capsys: pytest.CaptureFixtu
     data = json.loads(capsys.readouterr().out)
     assert data["implementation"]["name"] == "megatron-te-2.11"
     assert data["implementation"]["as_their_programs_say"] == ["attention_flash_sinks"]
-    assert data["implementation"]["moments"]["the only stage"]["pass"] == "backward"
+    assert data["implementation"]["moments"]["all layers"]["pass"] == "backward"
     assert data["stages"][0]["memory"]["beside"]["value"] > 0

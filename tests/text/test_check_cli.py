@@ -315,7 +315,7 @@ def test_the_last_line_says_what_theorems_are_about(tmp_path: Path, capsys: pyte
     written(tmp_path, text)
     written(tmp_path, BLOCK.replace("no such text", "all_reduce(y, tp)"), "blocks.py")
     out, _ = checked(capsys, str(tmp_path / "theorems"), code=1)
-    assert "3 about the product (1 programs, 1 derivations, 1 tables), 0 about mathematics alone" in out
+    assert "3 about what placeproof computes (1 programs, 1 derivations, 1 tables), 0 about mathematics alone" in out
     found = data(capsys, str(tmp_path / "theorems"), code=1)
     assert found["about"] == {"programs": 1, "derivations": 1, "forms": 0, "tables": 1, "mathematics": 0}
     assert {r["id"]: r["about"] for r in found["results"]}["blocks.the_block_trains"] == "programs"
@@ -335,7 +335,7 @@ def test_the_lock_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert str(lock) in err
     first = lock.read_text()
     assert json.loads(first)["verdicts"]["sizes.degree_is_at_most_eight"]["witness"] == {"n": "9"}
-    assert "as locked" in checked(capsys, str(folder))[0]
+    assert "as in the lock file" in checked(capsys, str(folder))[0]
     written(tmp_path, GOOD.replace('"n": 9', '"n": 10'))
     out, _ = checked(capsys, str(folder), code=1)
     assert "    - witness: n = 9\n    + witness: n = 10\n" in out
@@ -346,7 +346,7 @@ def test_the_lock_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     written(tmp_path, GOOD + GOOD[GOOD.index("@theorem(expect=Refuted") :].replace("degree_is_at_most_eight", "another"))
     assert "+ refuted (witness): it is not in the lock file" in checked(capsys, str(folder), code=1)[0]
     checked(capsys, str(folder), "--update")
-    assert "as locked" in checked(capsys, str(folder))[0]
+    assert "as in the lock file" in checked(capsys, str(folder))[0]
     assert data(capsys, str(folder / "sizes.py"))["lock"] == []
 
 

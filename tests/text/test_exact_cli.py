@@ -122,7 +122,7 @@ def test_clipping_adds_what_the_profile_says_in_words(profile: str, strategy: st
 def test_profiles_side_by_side(small: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", "ideal", "torch-2.13", "--of", "fsdp(4)", "--shapes", small]) == 0
     shown = capsys.readouterr().out
-    assert "torch-2.13, otherwise than in the ideal" in shown
+    assert "torch-2.13, unlike the ideal" in shown
     assert "cut: each tensor is cut by its first dimension" in shown
     assert run(["compare", "ideal", "torch-2.13", "--of", "zero1"]) == 0
     assert "2*b_g*(N - 1)/N" in capsys.readouterr().out

@@ -311,6 +311,29 @@ def test_of_what_does_not_fit_the_first_is_named_once(capsys: pytest.CaptureFixt
     assert {first, other} == {TOO_MUCH, "ddp(30) * tp(2) * sp"}
 
 
+@pytest.mark.parametrize("width", ["80", "120"])
+def test_each_strategy_says_why_it_fits_or_does_not(
+    width: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its range against what a device has is what the word says; what takes the most is the largest of the figures."""
+    monkeypatch.setenv("COLUMNS", width)
+    asked = [*COMPARE, "--cluster", "dgx-h100", "--set", "b=1", "fsdp(8)", "zero1(2) * tp(4)", "ddp(8)", "zero1(2) * pp(4)", "--set", "m=4"]
+    data, text = json.loads(printed(capsys, *asked, "--json")), printed(capsys, *asked)
+    assert max(map(len, text.splitlines())) <= int(width)
+    rows = re.sub(r"\n {20,}", " ", text)
+    words = {True: "fits", False: "does not fit", None: "may not fit"}
+    for one in data["strategies"]:
+        fits, figures = one["time"]["fits"], one["figures"]
+        row = re.search(rf"\d  {re.escape(one['strategy'])} .*{words[fits]}: ([\d.]+) to ([\d.]+) GB of ([\d.]+)(.*)", rows)
+        assert row is not None, (one["strategy"], rows)
+        least, most, room = map(float, row.groups()[:3])
+        assert fits == (True if most <= room else False if least > room else None)
+        assert least < float(figures["peak"]["value"]) / 1e9 < most
+        largest = max(("model states", figures["model_states"]), ("activations", figures["activations"]), key=lambda f: f[1]["value"])[0]
+        assert row[4].startswith("" if fits else f", {largest} ")
+    assert {one["time"]["fits"] for one in data["strategies"]} >= {True, False}
+
+
 def test_the_world_decides_open_degrees(capsys: pytest.CaptureFixture[str]) -> None:
     """N is the world, and an axis may be named whether it is the only one or not."""
     data = json.loads(printed(capsys, *COMPARE, "fsdp", "zero1 * tp(8) * pp(4)", "ddp(16) * tp", "--set", "N=64", *NUMBERS, "--json"))

@@ -290,7 +290,7 @@ def test_what_a_model_costs_is_what_derive_says_with_its_numbers() -> None:
     ("make", "message"),
     [
         (lambda: derived("zero3", model="llama3-8b").memory("all"), "there is no `all`"),
-        (lambda: derived("zero3", model="llama3-8b").memory(stage="stage 7"), "there is no stage `stage 7`; there are `the only stage`"),
+        (lambda: derived("zero3", model="llama3-8b").memory(stage="stage 7"), "there is no stage `stage 7`; there are `all layers`"),
         (lambda: derived("zero3", model="llama3-8b").over("tp"), "nothing is sent over `tp`; there is traffic over dp"),
         (lambda: derived(without_call("ddp", "all_reduce"), model="llama3-8b"), "under a strategy"),
     ],

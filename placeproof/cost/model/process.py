@@ -91,7 +91,9 @@ def process_memory(step: StepTime, cost: StageCost) -> ProcessMemory:
     device, tensors = step.price.cluster.device, step.price.amount(cost.peak)
     low, usual, high, count = reserved()
     communicators = len({sent.axes for sent in cost.sent if step.price.timed(sent).group.degree > 1})
-    allocator = Range(least=tensors * (1 + low), most=tensors * (1 + high), source=f"what was reserved on {count} measured runs")
+    allocator = Range(
+        least=tensors * (1 + low), most=tensors * (1 + high), source=f"tensors, and what the allocator kept on {count} measured runs"
+    )
     libraries = Range(
         least=CONTEXT.least + communicators * COMMUNICATOR.least,
         most=CONTEXT.most + communicators * COMMUNICATOR.most,

@@ -70,7 +70,7 @@ def stages(
     kinds = Layers(kinds=repeated, extent=extent)
     before, after = (tuple((p, times[p.name]) for p in ends) for ends in _ends(parts))
     if degree is None or degree == 1:
-        return (_stage(kinds.all(times), before, after, name="the only stage", index=0, first=True, last=True),)
+        return (_stage(kinds.all(times), before, after, name="all layers", index=0, first=True, last=True),)
     if not isinstance(degree, int):
         if len(repeated) > 1:
             listed = " and ".join(f"`{p.name}`" for p in repeated)

@@ -7,11 +7,10 @@ from fractions import Fraction
 
 from placeproof.cost.model import ModelDerivation
 from placeproof.cost.model.comparison import Member
-from placeproof.cost.model.process import process_memory
 from placeproof.cost.model.time import StepTime
 from placeproof.cost.values import Numbers
 from placeproof.report.document import Lines, Section, section
-from placeproof.report.models.fit import fits_all
+from placeproof.report.models.fit import fits_all, fullest, in_all
 from placeproof.report.units import figure, giga, percent, seconds_text, whole
 
 #: Whether a model fits, in a sentence.
@@ -85,10 +84,9 @@ def _sent(member: Member) -> Iterator[str]:
 
 
 def _memory(step: StepTime) -> str:
-    fullest = max((process_memory(step, cost) for cost in step.d.costs), key=lambda memory: memory.tensors)
-    whole = fullest.process
-    tensors = f"tensors take {giga(fullest.tensors)} GB, within {percent(fullest.error)}"
-    return f"{tensors}; {giga(whole.least)} to {giga(whole.most)} with all else, of {giga(fullest.capacity)}"
+    memory = fullest(step)
+    tensors = f"tensors take {giga(memory.tensors)} GB, within {percent(memory.error)}"
+    return f"{tensors}; {in_all(memory)} with all else, of {giga(memory.capacity)}"
 
 
 def _step(member: Member, step: StepTime) -> str:

@@ -13,9 +13,9 @@ from placeproof.cost.model.comparison import Member, ModelComparison
 from placeproof.cost.model.time import StepTime
 from placeproof.cost.values import Numbers
 from placeproof.report.document import Detail, Document, Lines, Notes, Section, Table, section
-from placeproof.report.models.answer import FITS, accumulating, assumed, first_two
+from placeproof.report.models.answer import FITS, accumulating, assumed, first_two, held
 from placeproof.report.models.derivation import conventions, sizes_of
-from placeproof.report.models.fit import fits_all
+from placeproof.report.models.fit import fits_all, fullest, in_all
 from placeproof.report.units import figure, giga, percent, seconds_text, whole
 
 _LABELS = {
@@ -133,8 +133,7 @@ def _rows(c: ModelComparison) -> Iterator[Section]:
     notes = [*_alike(c), "states, activations, peak: GB of tensors on a device of the fullest stage"]
     notes += ["tok/s: tokens a second and device; fits: `?` where the model cannot tell"] if timed else []
     yield section("strategies, the best first", _table(order, columns), Notes(notes))
-    rows = [(str(n), m.d.linked.name, m.fullest.stage.name) for n, m in enumerate(order, 1)]
-    yield section("", Table(rows, ("", "strategy", "fullest stage"), (0,)))
+    yield section("", _fullest(order))
     keys = [key for key in c.keys if key.startswith("traffic.")]
     columns = [*((key.partition(".")[2], partial(_number, key)) for key in keys), ("FLOPs", partial(_number, "flops"))]
     yield section("GB that a device sends in a step, by axes; and floating-point operations", _table(order, columns))
@@ -142,6 +141,30 @@ def _rows(c: ModelComparison) -> Iterator[Section]:
     columns = [(_HEADS.get(key, key.partition(".")[2] or label(key)), lambda m, key=key: _ratio(c.ratio(m, key))) for key in keys]  # type: ignore[misc]
     columns += [("step", lambda m: _against(m, c.members[0])[0]), ("tok/s", lambda m: _against(m, c.members[0])[1])] if timed else []
     yield section(f"ratios to `{c.members[0].d.linked.name}`", _table(order, columns))
+
+
+def _fullest(order: Sequence[Member]) -> Table:
+    """Each strategy with its fullest stage, where one has several, and why it fits or does not, where a cluster says what there is."""
+    staged, timed = any(len(m.d.costs) > 1 for m in order), all(m.step is not None for m in order)
+    head = (
+        "",
+        "strategy",
+        *(["fullest stage"] if staged else []),
+        *(["memory of a device there" if staged else "memory of a device"] if timed else []),
+    )
+    rows = [
+        (str(n), m.d.linked.name, *([m.fullest.stage.name] if staged else []), *([_why(m)] if timed else []))
+        for n, m in enumerate(order, 1)
+    ]
+    return Table(rows, head, (0,))
+
+
+def _why(member: Member) -> str:
+    """Whether it fits, and what it takes; where it does not surely fit, what of that is the most."""
+    memory, word = fullest(_step(member)), FITS[_fits(member)]
+    text, most = max(held(member).items(), key=lambda one: one[1])
+    what = "" if _fits(member) else f", {text} {giga(most)}"
+    return f"{word}: {in_all(memory)} GB of {giga(memory.capacity)}{what}"
 
 
 def _table(order: Sequence[Member], columns: Sequence[_Column]) -> Table:

@@ -191,7 +191,7 @@ def _sections(d: ModelDerivation, numbers: Numbers, step: StepTime | None, less:
     yield from [_by_stage(d, numbers)] if numbers.asked else []
     yield from [_as_run(d, d.run_by, numbers)] if d.run_by is not None else []
     work = [(_FLOPS[key], amount.formula) for key, amount in _flops(first, figure).items()]
-    flops = section(f"floating-point operations of a device of {first.stage.name}, one micro-batch", Table(work))
+    flops = section(f"floating-point operations of a device with {first.stage.name}, one micro-batch", Table(work))
     used = {str(s) for e in d.forms.values() for s in e.free_symbols}
     used |= {"P"} | {str(s) for costs in d.step.at(d.costs[0].stage) for e in costs.memory.values() for s in e.free_symbols}
     where = section("where", Table([(n, info(n).meaning) for n in sorted(used)]))
@@ -256,7 +256,7 @@ def _activations(d: ModelDerivation, cost: StageCost, figure: _Figures) -> Secti
     notes = [f"micro-batches in flight: {_in_flight(cost)} ({d.schedule})"] if d.schedule and cost.in_flight != 1 else []
     whose = "at once, beyond what backward is through with" if cost.stage.replays else "of one layer"
     notes += [f"computed again {whose}: {tidy(cost.working)}"] if cost.working != 0 and d.run_by is None else []
-    title = f"activations that {cost.stage.name} keeps of one micro-batch, bytes (recomputation: {d.recompute})"
+    title = f"activations that a device with {cost.stage.name} keeps of one micro-batch, bytes (recomputation: {d.recompute})"
     return section(title, Table(rows), Table([(whole, figure(cost.kept))]), Notes(notes))
 
 
@@ -316,7 +316,7 @@ def _messages(cost: StageCost, figure: _Figures) -> Section:
         merged[key] = merged.get(key, 0) + one.times
     rows = [(*key, f"x {tidy(times)}") for key, times in merged.items()]
     totals = [(f"over {axes}", amount) for axes, amount in _traffic(cost, figure).items()]
-    return section(f"traffic of a device of {cost.stage.name} in a step, bytes sent", Table(rows), Table(totals))
+    return section(f"traffic of a device with {cost.stage.name} in a step, bytes sent", Table(rows), Table(totals))
 
 
 def _by_stage(d: ModelDerivation, numbers: Numbers) -> Section:

@@ -57,12 +57,12 @@ def _sections(b: ExactBytes) -> Iterator[Section]:
     beside = {state: f"of which held {amount:,}; the rest is padding" for state, amount in b.predicted.padded.items()}
     states = [(state, f"{amount:,}", beside.get(state, "")) for state, amount in b.predicted.memory.items()]
     yield section(f"what {b.where} {'allocates' if b.predicted.held else 'holds'}, bytes", Table(states, right=(1,)))
-    yield section("otherwise than in the ideal", _differences(b.changes))
+    yield section("unlike the ideal", _differences(b.changes))
     yield section("taken for granted", Notes(b.assumed))
 
 
 def _differences(changes: Sequence[Change]) -> SectionPart:
-    """What is otherwise than in the ideal, and what that makes."""
+    """What is unlike the ideal, and what that makes."""
     lines = []
     for one in changes:
         made = [f"{kind} {amount:+,} B" for kind, amount in one.bytes.items()]
@@ -100,7 +100,7 @@ def _side_by_side(every: Mapping[str, ExactBytes], programs: Mapping[str, str]) 
     yield section("", Lines([f"{profile}: {every[profile].title}: `{program}`" for profile, program in programs.items()]))
     yield section("", Table(_rows(list(every.values())), ("bytes", *every), range(1, len(every) + 1)))
     for profile, b in every.items():
-        yield from [section(f"{profile}, otherwise than in the ideal", _differences(b.changes))] if b.changes else []
+        yield from [section(f"{profile}, unlike the ideal", _differences(b.changes))] if b.changes else []
     for profile, b in every.items():
         yield section(f"{profile}, taken for granted", Notes(b.assumed))
 
@@ -128,4 +128,4 @@ def named(every: Mapping[str, tuple[Implementation, ...]]) -> Iterator[Section]:
     for profile, implementations in every.items():
         differences = {name: why for one in implementations for name, why in one.differences.items()}
         if differences:
-            yield section(f"{profile}, otherwise than in the ideal", Notes([f"{name}: {why}" for name, why in differences.items()]))
+            yield section(f"{profile}, unlike the ideal", Notes([f"{name}: {why}" for name, why in differences.items()]))

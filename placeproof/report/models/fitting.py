@@ -42,7 +42,7 @@ def _sections(f: Fitting) -> Iterator[Section]:
     if f.changes:
         head = ("", "change", "peak, GB", "saves, GB", "step", "tok/s", "fits")
         rows = [(str(n), change.text, *_cells(change)) for n, change in enumerate(f.changes, 1)]
-        yield section("what saves memory, the first to make before the others", Table(rows, head, (0, 2, 3, 4, 5)), Notes(_notes()))
+        yield section("what saves memory, the best first", Table(rows, head, (0, 2, 3, 4, 5)), Notes(_notes()))
     notes = ["each size is tried with the others as they were asked about", "a value fits, and the next one that can be does not surely"]
     yield section("how it is found", Notes(notes, items=True), detail="full")
 
@@ -79,7 +79,7 @@ def _limit(f: Fitting, limit: Limit) -> str:
         return f"{value * times:,}" + (f" ({limit.symbol} = {value:,})" if least and times > 1 else "")
 
     if limit.best is None and limit.possible is None:
-        return f"{what}: none fits"
+        return f"{what}: no number that was tried fits"
     if limit.best is None:
         return f"{what}: none surely fits, {said(limit.possible or 0)} may"
     lines = f"{what}: at {'least' if least else 'most'} {said(limit.best)}"
@@ -90,7 +90,7 @@ def _limit(f: Fitting, limit: Limit) -> str:
 def _change(f: Fitting) -> str:
     parts = held(f.member)
     name, amount = max(parts.items(), key=lambda part: part[1])
-    share = f"{name} are {percent(amount / sum(parts.values()))}" if sum(parts.values()) else "nothing is held"
+    share = f"{name} are {percent(amount / sum(parts.values()))} of the memory" if sum(parts.values()) else "nothing is held"
     if not f.changes:
         return f"{share}; no change that is known saves memory"
     first = f.changes[0]

@@ -134,8 +134,12 @@ def _whole(step: StepTime) -> Section:
         ("once a step", seconds_text(step.seconds - step.passes), "exchanges that are not hidden, and the update"),
         ("step", seconds_text(step.seconds), f"{step.d.costs[step.slowest].stage.name} is the slowest" if several else ""),
         *([("bubble", percent(step.bubble), "of the passes' time, the slowest stage waits")] if several else []),
-        ("MFU", percent(mfu), f"of the peak of all devices, what the model asks for{', masked or not' if step.price.by_kernels else ''}"),
-        ("HFU", percent(hfu), "with what is computed again"),
+        (
+            "MFU",
+            percent(mfu),
+            f"operations of the model, of what all devices could do{'; masked ones count' if step.price.by_kernels else ''}",
+        ),
+        ("HFU", percent(hfu), "the same, with what is computed again"),
     ]
     return section("time", Table(rows))
 
@@ -149,7 +153,7 @@ def _links(step: StepTime) -> Iterator[Section]:
     notes = [f"{kind} over {axes}: {', '.join(names)}" for (kind, axes), names in step.algorithms(first).items()]
     if rows:
         head = ("axes", *(level.name for level in step.price.cluster.levels))
-        title = f"bytes that a device of {first.stage.name} sends in a step over each level of links"
+        title = f"bytes that a device with {first.stage.name} sends in a step over each level of links"
         yield section(title, Table(rows, head, range(1, len(head))), Notes(list(dict.fromkeys(notes))))
 
 
@@ -157,7 +161,7 @@ def _memory(step: StepTime) -> Section:
     each = [(process_memory(step, cost), cost.stage.name) for cost in step.d.costs]
     verdict = FITS[fits_all(step)]
     some = [name for memory, name in each if memory.fits is fits_all(step)]
-    if fits_all(step) is not True:
+    if fits_all(step) is not True and len(each) > 1:
         verdict += f": {len(some)} of {len(each)} stages, {some[0]} among them"
     fullest, name = max(each, key=lambda pair: pair[0].tensors)
     device, first = step.price.cluster.device, each[0][0]

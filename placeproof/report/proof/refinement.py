@@ -25,7 +25,9 @@ def _sections(subject: str, against: str, result: Refinement) -> Iterator[Sectio
         for name, value, place in ((subject, first.left, first.left_place), (against, first.right, first.right_place)):
             lines += [f"{name}: {value}", *(excerpt(place) if place is not None else [])]
         yield section(f"the first difference{_of(first)}: {PARTS[first.part]}", Notes(lines))
-        yield from [section("then also", Notes([f"{PARTS[d.part]}{_of(d)}: {d.left}; there: {d.right}" for d in rest]))] if rest else []
+        yield from (
+            [section("then also", Notes([f"{PARTS[d.part]}{_of(d)}: {d.left}; in {against}: {d.right}" for d in rest]))] if rest else []
+        )
     for name, judged in ((subject, result.left), (against, result.right)):
         yield from [] if judged.word == "proved" else (replace(one, detail="usual") for one in judgement(name, judged).sections())
 
