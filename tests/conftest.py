@@ -62,7 +62,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if os.environ.get("PLACEPROOF_ONLY") == "torch":
         _keep(config, items, {item.nodeid for item in items if _needs_torch(item)})
-    if not any("[" in arg for arg in config.args):
+    if config.option.level < 2 or (not config.option.keyword and not any("[" in arg for arg in config.args)):
         whole = {levels.function(item.nodeid) for item in items if item.get_closest_marker("every_case")}
         _keep(config, items, levels.kept([item.nodeid for item in items], config.option.level, whole))
     slowest = levels.slowest_of_files()

@@ -320,6 +320,35 @@ BODIES = {
         optimizer.step()
         return result(net)
     """,
+    "a temperature that no module has": """
+        net, (x, y) = DDP(model()), data()
+        heat = torch.ones(1, requires_grad=True)
+        optimizer, other = sgd(net), torch.optim.SGD([heat], lr=0.5)
+        mse(net(x) * heat, y).backward()
+        dist.all_reduce(heat.grad)
+        heat.grad /= world()
+        optimizer.step()
+        other.step()
+        return [*result(net), heat.detach().clone()]
+    """,
+    "a temperature of each rank": """
+        net, (x, y) = DDP(model()), data()
+        heat = torch.ones(1, requires_grad=True)
+        optimizer, other = sgd(net), torch.optim.SGD([heat], lr=0.5)
+        mse(net(x) * heat, y).backward()
+        optimizer.step()
+        other.step()
+        return [*result(net), heat.detach().clone()]
+    """,
+    "a temperature that no optimizer has": """
+        net, (x, y) = DDP(model()), data()
+        heat, optimizer = torch.ones(1, requires_grad=True), sgd(net)
+        mse(net(x) * heat, y).backward()
+        optimizer.step()
+        with torch.no_grad():
+            heat -= 0.5 * heat.grad
+        return [*result(net), heat.detach().clone()]
+    """,
     "a mean and a sum": """
         net, (x, y) = DDP(model()), data()
         optimizer = sgd(net)
@@ -640,6 +669,7 @@ BODIES = {
 RIGHT = {"weighted samples, divided by all weights at the end": "which is no product of counts of the step"}
 #: Steps that are refused, and what is said.
 REFUSED = {
+    "a temperature that no optimizer has": "a tensor that is no parameter gets a gradient, and other values afterwards",
     "smoothed labels, summed": "this step trains a sum over samples",
     "margins, summed": "this step trains a sum over samples",
     "sums over samples in two goes": "this step trains a sum over samples",

@@ -133,9 +133,8 @@ class Follower:
         """A function was called: what it read, and the leaves among this, if autograd will differentiate its result."""
         read, made = flat(given), flat((out,))
         if torch.is_grad_enabled() and any(map(is_result, made)):
-            for tensor in read:
-                if isinstance(tensor, nn.Parameter) and tensor.requires_grad and tensor.is_leaf:
-                    self.leaf(tensor)
+            for tensor in self.optimizers.trained(read):
+                self.leaf(tensor)
             result = next(filter(is_result, read), None)
             if result is not None and not self.inside and self.phase != "backward":
                 self.beside(result, [t for t in read if not t.requires_grad])
@@ -337,6 +336,7 @@ class Follower:
         """The step is over: what parameters are now is what it leaves."""
         if self.frozen:
             return
+        self.optimizers.ends(self.recording)
         self.frozen = True
         self.recording.buffers_left = of_buffers(self.model, read=False)
         self.recording.step, self.recording.goes_on = self.done + (self.done < self.step), self.done >= self.step

@@ -297,6 +297,9 @@ def _optimizers(follower: Follower) -> Iterator[None]:
     def made(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> None:
         added(optimizer, group)
         follower.optimizers.made(optimizer)
+        for tensor in optimizer.param_groups[-1]["params"] if follower.phase == "setup" else ():
+            if tensor.requires_grad:
+                follower.parameter(tensor)
 
     with mock.patch.object(torch.optim.Optimizer, "add_param_group", made):
         yield

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from weakref import WeakSet
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils._python_dispatch import _disable_current_modes
 
+from placeproof.measure.record.chain import refuse_lines
+from placeproof.measure.record.digests import digest
 from placeproof.measure.record.recording import Recording
 
 
@@ -17,6 +20,7 @@ class Optimizers:
     def __init__(self) -> None:
         self._made: WeakSet[Optimizer] = WeakSet()
         self._update: WeakSet[Optimizer] = WeakSet()
+        self._loose = dict[int, tuple[Tensor, str]]()
 
     def made(self, optimizer: Optimizer) -> None:
         """An optimizer is given parameters."""
@@ -29,6 +33,25 @@ class Optimizers:
     def again(self) -> None:
         """Another step begins."""
         self._update.clear()
+        self._loose.clear()
+
+    def trained(self, read: Iterable[Tensor]) -> Iterator[Tensor]:
+        """The leaves among tensors that are trained: parameters, of modules or of optimizers."""
+        for tensor in read:
+            if tensor.requires_grad and tensor.is_leaf:
+                if isinstance(tensor, nn.Parameter) or any(tensor is p for p in self.parameters()):
+                    yield tensor
+                elif id(tensor) not in self._loose:
+                    with _disable_current_modes():
+                        self._loose[id(tensor)] = tensor, digest(tensor.detach())
+
+    def ends(self, recording: Recording) -> None:
+        """A step is over. Raises InputError for a tensor that gets a gradient, and other values, and is no parameter."""
+        with _disable_current_modes():
+            own = any(t.grad is not None and digest(t.detach()) != before for t, before in self._loose.values())
+        if own and not any(event.kind in ("send", "recv") for event in recording.events):  # a stage reuses what it receives into
+            text = "a tensor that is no parameter gets a gradient, and other values afterwards: whether ranks do the same is not seen"
+            refuse_lines(recording.script, recording.source, [(text, 0)], help="make it an `nn.Parameter`, or give it to an optimizer")
 
     def parameters(self) -> Iterator[Tensor]:
         """All that they have."""
