@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -125,6 +126,26 @@ def test_where_no_factor_helps_none_is_found_and_numbers_say_so(what: str) -> No
     if what != "old gradients":
         assert found.shown is not None
         assert " needs " in found.shown
+
+
+@pytest.mark.parametrize("name", ["clip_by_local_norm", "local_sgd", "local_batch_norm", "pipedream", "lamb_on_shards"])
+def test_what_cannot_be_mended_is_told_in_one_sentence(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And no file is written. Where the gradient is right before it is clipped, that is said."""
+    assert run(["prove", name, "--mend", str(tmp_path / "mended.step")]) == 1
+    told = capsys.readouterr().out.rpartition("\n\n")[2].splitlines()
+    assert len(told) == 1
+    assert re.fullmatch(r"not mended, no factor (was found|makes this step right): [^:]*", told[0]), told
+    assert ("before it is clipped, is right" in told[0]) is (name == "clip_by_local_norm")
+    assert not (tmp_path / "mended.step").exists()
+
+
+def test_a_gradient_that_is_read_as_nothing_is_told_as_that() -> None:
+    """No factor makes of 0 what is wanted, and none is named."""
+    found = mend(read("mesh(dp)\nG = scale(backward(parameters), 0)\nparameters, optimizer = update(parameters, optimizer, G)\n"))
+    assert isinstance(found, NoFactor)
+    assert found.shown is not None
+    assert "is read as 0, and needs to be something else" in found.shown
+    assert "None" not in found.shown
 
 
 def test_what_each_step_of_accumulation_divides_again_lacks_no_factor() -> None:

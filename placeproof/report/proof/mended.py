@@ -26,9 +26,8 @@ def data(found: Mended | NoFactor, path: str, text: str = "") -> dict[str, Any]:
 def shown(found: dict[str, Any]) -> Section:
     """The same in words."""
     if found["file"] is None:
-        lines = [] if found["shown"] is None else [f"no factor of what the update reads can: with {found['shown']}"]
-        told = found["why"] if found["why"] == NOTHING else f"no factor was found: {found['why']}"
-        return section(f"mended: {told}", Notes(lines))
+        none = "no factor was found" if found["shown"] is None else "no factor makes this step right"
+        return section(f"mended: {found['why']}" if found["why"] == NOTHING else f"not mended, {none}: {found['why']}")
     lines = [_edit(e) for e in found["edits"]]
     for one in found["scales"]:
         of = "" if one["loss"] == "main" else f", loss {one['loss']}"

@@ -111,6 +111,9 @@ def _mended(program: Program, without: frozenset[str]) -> Mended:
         raise _NoneError(f"the proof cannot speak of this step: {missing}") from None
     world = World(plain, options)
     factors = _factors(encoding, world)
+    if all(factor.ratio == ONE for factor in factors):
+        before = ", before it is clipped," if "clip" in dict(program.reference) else ""
+        raise _NoneError(f"the gradient{before} is right, and what is broken is something else")
     lacking = tuple(_scales(f, world) for f in factors if f.ratio != ONE)
     for as_sums in (False, True):
         edits = _Edits(program, encoding, world, as_sums)
@@ -120,8 +123,9 @@ def _mended(program: Program, without: frozenset[str]) -> Mended:
             if judged.word == "proved":
                 told = sorted(dict.fromkeys(edits.told), key=lambda e: (e.line, e.where))
                 return Mended(program=changed, edits=tuple(told), scales=lacking, judged=judged)
-            about = "" if judged.about is None else f": it does not hold that {judged.about.name}"
-            raise _NoneError(f"with the gradient multiplied, the step is {judged.word}{about}")
+            holds = "is not proved" if judged.word == "unknown" else "does not hold"
+            about = "" if judged.about is None else f": it {holds} that {judged.about.name}"
+            raise _NoneError(f"with the factors that it lacks the step is still {judged.word}{about}")
     raise AssertionError("unreachable")
 
 
@@ -154,9 +158,7 @@ def _factors(encoding: Encoding, world: World) -> list[_Factor]:
     for obligation in obligations:
         for one in _of(obligation, world):
             if factors.setdefault((one.group, one.loss), one).ratio != one.ratio:
-                raise _NoneError(f"{obligation.name}: two updates, or the two ends of a pipeline, lack different factors")
-    if all(f.ratio == ONE for f in factors.values()):
-        raise _NoneError("the gradient is right as it is read; what is wrong is something else")
+                raise _NoneError(f"two updates, or the two ends of a pipeline, lack different factors{_whose(obligation)}")
     return list(factors.values())
 
 
@@ -165,7 +167,7 @@ def _of(obligation: Obligation, world: World) -> Iterable[_Factor]:
     try:
         read, wanted = (scaled(world, substitute(side, meant)) for side in (obligation.claim.left, obligation.claim.right))
     except ValueError as why:
-        raise _NoneError(f"{obligation.name}: {why}") from None
+        raise _NoneError(f"{why}{_whose(obligation)}") from None
     if set(read) != set(wanted):
         raise _NoneError(_what_is_missing(obligation, world, substitute(obligation.claim.left, meant), set(wanted)))
     group = next((g for g in world.groups if f"({g})" in obligation.name), world.groups[0])
@@ -173,19 +175,26 @@ def _of(obligation: Obligation, world: World) -> Iterable[_Factor]:
     for key, one in read.items():
         factor = _Factor(group, one.loss, one.scale, wanted[key].scale)
         if by_loss.setdefault(one.loss, factor).ratio != factor.ratio:
-            raise _NoneError(f"{obligation.name}: parts of it lack different factors")
+            raise _NoneError(f"parts of the gradient lack different factors{_whose(obligation)}")
     return by_loss.values()
 
 
 def _what_is_missing(obligation: Obligation, world: World, read: Poly, wanted: set[str]) -> str:
     """Why what is read is no multiple of what is wanted: where it is that of the device's own samples, over which axes nothing sums it."""
+    whose = _whose(obligation)
     own = [f for f in world.sample_factors if isinstance(v := world.here[f], Var) and v.name in read.free]
     if own:
         axes = " and ".join(f"`{f}`" for f in own)
-        return f"{obligation.name}: what is read is that of the device's own samples along {axes}, and no factor brings in those of others"
+        return f"the update reads the gradient of the device's own samples along {axes}, and nothing brings in those of others{whose}"
     if "unknown" in read.key:
-        return f"{obligation.name}: what is read is computed from what the device does not have, or a loop changes otherwise than by adding"
-    return f"{obligation.name}: what is read is no multiple of it"
+        what = "values that the device does not have, or that a loop changes otherwise than by adding"
+        return f"the update reads what is computed from {what}{whose}"
+    return f"what the update reads is no multiple of the gradient of the global batch{whose}"
+
+
+def _whose(obligation: Obligation) -> str:
+    """Of which group, and of which stage, where there are several."""
+    return obligation.name.removeprefix("update reads the gradient of the global batch")
 
 
 class _Edits:

@@ -47,8 +47,9 @@ def _of_device(both: Run, place: Any) -> str | None:
         factor = wanted / read if read else None
         group, name = layout.group_of(element), in_words(element)
         before, other = first.setdefault(group, (name, factor))
-        if factor is None or other != factor:
-            where = ", ".join(f"{f} = {n}" for f, n in place.here.items()) or "the device"
-            needs = "no factor makes of 0" if factor is None else f"needs {factor}"
-            return f"on {where}, {before} needs {other}, and {name} {needs}"
+        where = ", ".join(f"{f} = {n}" for f, n in place.here.items()) or "the device"
+        if factor is None:
+            return f"on {where}, {name} is read as 0, and needs to be something else"
+        if other != factor:
+            return f"on {where}, {before} needs {other}, and {name} needs {factor}"
     return None
