@@ -57,7 +57,7 @@ def kept(nodeids: Iterable[str], most: int, whole: Collection[str] = ()) -> set[
 def _some(name: str, cases: list[str], level: int) -> list[str]:
     count, _, together = rows().get(name, (1, 0.0, 0.0))
     longest = {0: SLOW[0], 2: sqrt(LONG * max(together, LONG))}.get(level, inf)
-    most = max(1, int(count * longest / together)) if together > longest else count
+    most = max(1, int(count * longest / together)) if together > longest else len(cases)
     return cases if len(cases) <= most else [cases[len(cases) * n // most] for n in range(most)]
 
 

@@ -77,6 +77,13 @@ def test_level_2_has_some_of_many_cases_that_take_long_together(recorded: object
     assert levels.kept([others := "tests/text/test_b.py::slowest"], 2) == {others}
 
 
+def test_of_a_function_that_nobody_timed_all_cases_are_run(recorded: object) -> None:
+    """And of one that has more cases than when it was timed."""
+    new = [f"tests/unit/test_a.py::new[{n}]" for n in range(7)]
+    more = [f"tests/unit/test_a.py::slow[{n}]" for n in range(3)]
+    assert [levels.kept([*new, *more], level) for level in range(4)] == [{*new}, *[{*new, *more}] * 3]
+
+
 def test_processes_are_started_for_what_takes_long(recorded: object, tmp_path: Path) -> None:
     def workers(level: int, *args: str) -> int | None:
         config = SimpleNamespace(
