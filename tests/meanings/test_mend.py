@@ -110,7 +110,7 @@ def test_strategies_get_the_factors_of_a_mean_over_tokens(strategy: str) -> None
 NOTHING_HELPS = {
     "nothing sums it over devices": ("all_reduce(G, dp, cp)", "all_reduce(G, cp)", "the device's own samples along `dp`"),
     "the last micro-batch alone": ("G += backward", "G = backward", ""),
-    "another unit": ("sum=tokens)", "sum=sequences)", "no multiple of it"),
+    "another unit": ("sum=tokens)", "sum=sequences)", "no multiple of the gradient"),
     "old gradients": ("scale(all_reduce(G, dp, cp)", "scale(all_reduce(stale(G, 1), dp, cp)", ""),
 }
 

@@ -14,6 +14,7 @@ import jsonschema
 import pytest
 from samples import NIGHTLY, parts, sample
 
+import placeproof
 from placeproof.blocks import BLOCKS
 from placeproof.cli.main import run
 from placeproof.programs import Program, read
@@ -377,3 +378,33 @@ def test_devices_that_are_named_exist_in_counterexamples(tmp_path: Path, capsys:
     found = data(capsys, str(file), code=1)
     assert found["for_all"] == ["N >= 5"]
     assert found["counterexample"]["degrees"] == {"dp": 5}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("body", "step"),
+    [
+        ("gradients += all_reduce(backward(parameters), dp, op=mean)", 2),  # nobody clears them
+        ("zero(gradients)\ngradients += all_reduce(backward(parameters), dp, op=mean)", None),
+        ("gradients = all_reduce(backward(parameters), dp)", 1),
+        ("gradients = all_reduce(stale(backward(parameters), 1), dp, op=mean)", 2),  # those of the step before
+    ],
+)
+def test_the_step_at_which_it_fails_is_named_everywhere(
+    body: str, step: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In text, in JSON and in Python; and the run that goes with it is of so many steps."""
+    path = tmp_path / "mine.step"
+    path.write_text(f"mesh(dp)\n{body}\nparameters, optimizer = update(parameters, optimizer, gradients)\n", encoding="utf-8")
+    assert run(["prove", str(path)]) == (0 if step is None else 1)
+    named = re.findall(r" on device .*, step (\d+)", capsys.readouterr().out)
+    assert named[:1] == ([] if step is None else [str(step)])
+    assert run(["prove", str(path), "--json"]) == (0 if step is None else 1)
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, SCHEMA)
+    if step is None:
+        assert found["counterexample"] is None
+    else:
+        assert found["counterexample"]["step"] == step
+        assert found["counterexample"]["run"]["sizes"]["steps"] >= step
+    assert placeproof.judge(str(path)).failing_step == step

@@ -61,6 +61,7 @@ def _counterexample(judged: Judged) -> dict[str, Any] | None:
     shared: dict[str, Any] = {
         "degrees": dict(setup.degrees),
         "microbatches": setup.microbatches,
+        "step": judged.failing_step,
         "condition": about.condition if about is not None else None,
         "line": about.place.line if about is not None and about.place is not None else None,
     }
@@ -89,6 +90,7 @@ def _of_tensors(judged: Judged, counterexample: tensors.RefutingBlockRun) -> dic
     shared: dict[str, Any] = {
         "degrees": dict(counterexample.setup.degrees),
         "microbatches": 1,
+        "step": None,
         "condition": about.condition if about is not None else None,
         "line": what.line,
         "explained": None,

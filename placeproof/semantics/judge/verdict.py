@@ -65,6 +65,13 @@ class Judged:
     confirmed: Confirmed | None = None
     results: tuple[Result, ...] = ()
 
+    @property
+    def failing_step(self) -> int | None:
+        """The step, counted from 1, after which the run that refutes it differs; None of a block, and where no number differs."""
+        if not isinstance(self.found, RefutingRun) or isinstance(self.found.what, Fault):
+            return None
+        return self.found.what.step + 1
+
 
 def judge(
     program: Program,
