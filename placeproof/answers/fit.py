@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from math import prod
+from time import process_time
+from typing import Any
 
 from placeproof.answers import subject as subjects
 from placeproof.answers.answer import Answer, Asked, Setting, asked, texts
@@ -36,6 +38,8 @@ from placeproof.strategies import parse_strategy
 
 #: The most that is tried of each.
 MOST = {"b": 1 << 24, "s": 1 << 30, "devices": 1 << 20}
+#: Seconds of the processor until which pairs of changes are tried.
+PATIENT = 4.0
 #: Data parallelism, from what takes most memory to what takes least.
 _DATA = ("ddp", "zero1", "zero2", "zero3")
 _RECOMPUTED = ("selective", "full")
@@ -122,7 +126,7 @@ class Question:
 
 def fit(question: Question) -> FitAnswer:
     """What fits. Raises InputError where the step cannot be, whatever fits."""
-    least = None
+    began, least = process_time(), None
     if (open_ := question.open()) is not None:
         least = _devices(question, open_)
         question = question.on({open_.name: least.best or least.possible or question.clock.cluster.levels[0].joins or 1})
@@ -140,7 +144,7 @@ def fit(question: Question) -> FitAnswer:
         devices=least or _devices(whole, axis),
         axis=None if axis is None else axis.name,
         others=prod(n for name, n in degrees.items() if axis is None or name != axis.name),
-        changes=_changes(whole, member, fits),
+        **_changes(whole, member, fits, began + PATIENT),
     )
 
 
@@ -222,22 +226,63 @@ def _devices(question: Question, axis: Axis | None) -> Limit:
     return Limit(symbol=degree_symbol(axis.name, only=False), best=surely.next, beside=surely.last, possible=maybe.next)
 
 
-def _changes(question: Question, member: Member, fits: Fits) -> tuple[Change, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Other:
+    """The question with a change: its text, its place among the kinds of changes, and the question."""
+
+    text: str
+    kind: int
+    question: Question
+
+
+#: Kinds of changes in the order in which two are made; only of the strategy there are two at once.
+_RUN, _STRATEGY, _AXES, _SIZE = range(4)
+
+
+def _changes(question: Question, member: Member, fits: Fits, deadline: float) -> dict[str, Any]:
     """The changes that save memory, those that save most first; before them, where it does not fit, those with which it does: on the fewest
-    devices first, and of these the fastest."""
+    devices first, and of these the fastest. Where no single one is enough, pairs of them are tried until the process's ``deadline``."""
     before = member.value("peak")
     assert before is not None
-    found = []
-    for text, other in _others(question):
-        try:
-            changed = other.member()
-        except InputError:  # it does not go with this strategy, this model, or these sizes
-            continue
-        peak = changed.value("peak")
-        if peak is not None and peak < before and changed.step is not None:
-            found.append(Change(text=text, member=changed, saves=before - peak, fits=fits_all(changed.step)))
+    single = [(other, change) for other in _others(question) if (change := _changed(other.text, other.question, before)) is not None]
+    found = [change for _, change in single]
+    pairs = [] if fits or any(change.fits for change in found) else _pairs(single)
+    tried = 0
+    for text, other in pairs:
+        if process_time() > deadline:
+            break
+        tried += 1
+        if (change := _changed(text, other, before)) is not None and change.fits:
+            found.append(change)
     enough = [] if fits else sorted((c for c in found if c.fits), key=_first)
-    return (*enough, *sorted((c for c in found if c not in enough), key=lambda c: -c.saves))
+    changes = (*enough, *sorted((c for c in found if c not in enough), key=lambda c: -c.saves))
+    return {"changes": changes, "pairs": tried, "untried": len(pairs) - tried}
+
+
+def _changed(text: str, other: Question, before: Fraction) -> Change | None:
+    """A change with its step; None where it does not go with this strategy, this model, or these sizes, or saves nothing."""
+    try:
+        changed = other.member()
+    except InputError:
+        return None
+    peak = changed.value("peak")
+    if peak is None or peak >= before or changed.step is None:
+        return None
+    return Change(text=text, member=changed, saves=before - peak, fits=fits_all(changed.step))
+
+
+def _pairs(single: Sequence[tuple[_Other, Change]]) -> list[tuple[str, Question]]:
+    """Two changes at once, of those that save something alone; the pairs first whose two save most."""
+    saves = {other.text: change.saves for other, change in single}
+    most = {kind: max(change.saves for other, change in single if other.kind == kind) for kind in {other.kind for other, _ in single}}
+    pairs: dict[str, tuple[Fraction, Question]] = {}
+    for first, change in single:
+        for second in _others(first.question):
+            both = second.kind == first.kind
+            if second.kind in most and (second.kind > first.kind or (both and second.kind == _STRATEGY)):
+                text = second.text if both else f"{first.text} and {second.text}"
+                pairs.setdefault(text, (change.saves + saves.get(second.text, most[second.kind]), second.question))
+    return [(text, other) for text, (_, other) in sorted(pairs.items(), key=lambda pair: -pair[1][0])]
 
 
 def _first(change: Change) -> tuple[int, Fraction]:
@@ -246,18 +291,19 @@ def _first(change: Change) -> tuple[int, Fraction]:
     return step.devices, -(change.member.tokens or Fraction(0))
 
 
-def _others(question: Question) -> Iterator[tuple[str, Question]]:
+def _others(question: Question) -> Iterator[_Other]:
     """Changes of how a model is run, of the strategy, and of sizes, each as it is said."""
     for word in _RECOMPUTED:
-        yield f"--recompute {word}", replace(question, run=replace(question.run, recompute=word))
+        yield _Other(text=f"--recompute {word}", kind=_RUN, question=replace(question, run=replace(question.run, recompute=word)))
     smaller = [_accumulating(question.strategy)] if question.batch is not None else []
     for name in (*_strategies(question.strategy), *smaller):
         if (other := question.under(name)) is not None:
-            yield f"`{name}`", other
+            yield _Other(text=f"`{name}`", kind=_STRATEGY, question=other)
     if (axis := question.axis()) is not None and axis.degree is not None:
-        yield f"twice the devices, N_{axis.name} = {2 * axis.degree}", question.on({axis.name: 2 * axis.degree})
+        text = f"twice the devices, N_{axis.name} = {2 * axis.degree}"
+        yield _Other(text=text, kind=_AXES, question=question.on({axis.name: 2 * axis.degree}))
     if (b := question.numbers().values.get("b")) is not None and b > 1:
-        yield f"--set b={int(b) // 2}", question.with_("b", int(b) // 2)
+        yield _Other(text=f"--set b={int(b) // 2}", kind=_SIZE, question=question.with_("b", int(b) // 2))
 
 
 def _accumulating(strategy: Strategy) -> str:

@@ -42,7 +42,8 @@ class Fitting:
 
     ``member``: the step as it was asked about, on as many devices as are needed where nobody says how many; ``fits``: whether it does.
     ``axis``: that along which devices are counted, None where the strategy has none that splits samples; ``others``: devices along all
-    others. ``changes``: those that save memory, the first to make before the others.
+    others. ``changes``: those that save memory, the first to make before the others. ``pairs``: how many pairs of changes were tried, as no
+    single one makes it fit; ``untried``: and how many were left out for lack of time.
     """
 
     member: Member
@@ -54,3 +55,5 @@ class Fitting:
     axis: str | None
     others: int
     changes: tuple[Change, ...]
+    pairs: int = 0
+    untried: int = 0

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from itertools import product
+from pathlib import Path
 
+import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import NIGHTLY
 
 import placeproof
+from placeproof.answers import fit as fitted
 from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
 from placeproof.planning.limits import PATIENCE, boundary
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "reference" / "fit.schema.json").read_text(encoding="utf-8"))
 
 
 @cache
@@ -130,6 +136,45 @@ def test_changes_are_those_that_were_said() -> None:
     assert [*found.changes][: len(enough)] == enough
 
 
+def test_pairs_of_changes_are_tried_where_no_single_one_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all pairs of what it tries, those and no others are told that fit, by derivations of their own."""
+    monkeypatch.setattr(fitted, "PATIENT", 100.0)
+    found = placeproof.fit("ddp(8)", "llama3-8b", "dgx-h100", b=4)
+    singles = [c for c in found.changes if " and " not in c.text]
+    assert {c.text for c in singles} >= {"`zero3(8)`", "--recompute full", "--set b=2"}
+    assert not any(c.fits for c in singles)
+    runs = (("", {}), ("--recompute full", {"recompute": "full"}))
+    sizes = (("", {"b": 4}), ("--set b=2", {"b": 2}))
+    fitting = set()
+    for strategy in ("ddp(8)", "zero2(8)", "zero3(8)"):
+        for (run_text, run_as), (size_text, size) in product(runs, sizes):
+            texts = [text for text in (run_text, "" if strategy == "ddp(8)" else f"`{strategy}`", size_text) if text]
+            if len(texts) == 2 and fits(strategy, "llama3-8b", **run_as, **size):
+                fitting.add(" and ".join(texts))
+    told = {c.text for c in found.changes if c.fits}
+    assert {text for text in told if "zero1" not in text} == fitting
+    assert fitting
+    assert [c.fits for c in found.changes[: len(told)]] == [True] * len(told)
+    assert (found.pairs, found.untried) == (9, 0)
+    assert "no single change does that" in str(found)
+
+
+def test_pairs_that_there_is_no_time_for_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitted, "PATIENT", 0.0)
+    found = placeproof.fit("ddp(8)", "llama3-8b", "dgx-h100", b=4)
+    assert (found.pairs, found.untried) == (0, 9)
+    assert not any(" and " in c.text for c in found.changes)
+    assert "pairs of changes that were tried: 0, 9 more were not, for lack of time" in str(found)
+
+
+def test_no_pair_is_tried_where_it_fits_or_a_single_change_is_enough() -> None:
+    for text, b in (("fsdp(8)", 1), ("fsdp(8)", 2)):
+        found = placeproof.fit(text, "llama3-8b", "dgx-h100", b=b)
+        assert (found.pairs, found.untried) == (0, 0)
+        assert not any(" and " in c.text for c in found.changes)
+        assert "pairs" not in str(found)
+
+
 def test_a_step_with_so_many_sequences_may_be_made_of_smaller_micro_batches() -> None:
     """That comes before more devices."""
     found = placeproof.fit("fsdp(64)", "llama3-70b", "dgx-h100", global_batch=256, recompute="full")
@@ -159,15 +204,21 @@ def test_gaps_that_were_not_looked_into_are_refused() -> None:
         boundary(holds, range(40 * PATIENCE))
 
 
-def test_exit_codes_and_data(capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_codes_and_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--model", "llama3-8b", "--cluster", "dgx-h100", "--json"]
     cases = (("fsdp(4)", 3, None), ("fsdp(16)", 0, True), ("ddp(8)", 1, False))
     for text, code, said in cases if NIGHTLY else cases[:1]:
         assert run(["fit", text, *asked]) == code
         data = json.loads(capsys.readouterr().out)
         assert data["fits"] is said
-        assert data["schema"] == "placeproof.fit/1"
+        jsonschema.validate(data, SCHEMA)
         assert data["peak"] == placeproof.model(text, "llama3-8b").time("dgx-h100").data["stages"][0]["peak"]
+    path = tmp_path / "ds_config.json"
+    path.write_text('{"zero_optimization": {"stage": 3}, "bf16": {"enabled": true}, "train_micro_batch_size_per_gpu": 1}')
+    assert run(["fit", str(path), "--world", "8", *asked]) == 0
+    data = json.loads(capsys.readouterr().out)
+    jsonschema.validate(data, SCHEMA)
+    assert data["imported"]["system"] == "deepspeed"
     assert run(["fit", "fsdp(8)"]) == 2
     error = capsys.readouterr().err
     assert "--model" in error

@@ -7,11 +7,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 import placeproof
 from placeproof.cli.main import run
 
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "reference" / "diff.schema.json").read_text(encoding="utf-8"))
 SUMMED = "all_reduce(backward(parameters), dp)"
 RIGHT = f"mesh(dp)\ngradients = scale({SUMMED}, 1 / dp)\nparameters, optimizer = update(parameters, optimizer, gradients)\n"
 WRONG = RIGHT.replace(f"scale({SUMMED}, 1 / dp)", SUMMED)
@@ -27,6 +29,7 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def data(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
     assert run(["diff", *arguments, "--json"]) == code
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, SCHEMA)
     return found
 
 

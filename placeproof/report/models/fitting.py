@@ -12,7 +12,7 @@ from placeproof.planning.fitting import Change, Fits, Fitting, Limit
 from placeproof.report.document import Document, Lines, Notes, Section, Table, section
 from placeproof.report.models.answer import FITS, assumed, held
 from placeproof.report.renderers import as_data
-from placeproof.report.units import giga, percent, seconds_text
+from placeproof.report.units import giga, percent, seconds_text, whole
 
 _SAID = {"b": "sequences in a micro-batch", "s": "tokens in a sequence", "N": "devices"}
 #: Whether something fits, in a column.
@@ -42,15 +42,19 @@ def _sections(f: Fitting) -> Iterator[Section]:
     if f.changes:
         head = ("", "change", "peak, GB", "saves, GB", "step", "tok/s", "fits")
         rows = [(str(n), change.text, *_cells(change)) for n, change in enumerate(f.changes, 1)]
-        yield section("what saves memory, the best first", Table(rows, head, (0, 2, 3, 4, 5)), Notes(_notes()))
+        yield section("what saves memory, the best first", Table(rows, head, (0, 2, 3, 4, 5)), Notes(_notes(f)))
     notes = ["each size is tried with the others as they were asked about", "a value fits, and the next one that can be does not surely"]
     yield section("how it is found", Notes(notes, items=True), detail="full")
 
 
-def _notes() -> list[str]:
-    return [
+def _notes(f: Fitting) -> list[str]:
+    notes = [
         "peak: GB of tensors on a device of the fullest stage; tok/s: tokens a second and device; fits: `?` where the model cannot tell"
     ]
+    if f.pairs or f.untried:
+        left = f", {f.untried} more were not, for lack of time" if f.untried else ""
+        notes.append(f"no single change makes it surely fit; pairs of changes that were tried: {f.pairs}{left}")
+    return notes
 
 
 def _asked(f: Fitting) -> str:
@@ -95,15 +99,17 @@ def _change(f: Fitting) -> str:
         return f"{share}; no change that is known saves memory"
     first = f.changes[0]
     so = "" if f.fits else _THEN[first.fits]
-    return f"{share}: {_quoted(first.text)} saves {giga(first.saves)} GB{so}"
+    alone = "; no single change does that" if f.pairs and first.fits else ""
+    verb = "save" if " and " in first.text else "saves"
+    return f"{share}: {_quoted(first.text)} {verb} {giga(first.saves)} GB{so}{alone}"
 
 
 def _quoted(text: str) -> str:
-    return f"`{text}`" if text.startswith("--") else text
+    return " and ".join(f"`{one}`" if one.startswith("--") else one for one in text.split(" and "))
 
 
 def _cells(change: Change) -> tuple[str, ...]:
-    tokens = "?" if change.member.tokens is None else f"{float(change.member.tokens):,.4g}"
+    tokens = "?" if change.member.tokens is None else whole(change.member.tokens)
     peak, step = giga(change.member.value("peak")), seconds_text(_step(change.member).seconds)
     return peak, giga(change.saves), step, tokens, _COLUMN[change.fits]
 
@@ -120,6 +126,7 @@ def _data(f: Fitting) -> dict[str, Any]:
         "largest": {"micro_batch": _limits(f.microbatch), "sequence": _limits(f.sequence)},
         "fewest": {"axis": f.axis, "degree": _limits(f.devices), "devices": None if f.devices.best is None else f.devices.best * f.others},
         "changes": [{"change": c.text, **_of(c.member, c.fits), "saves": c.saves} for c in f.changes],
+        "pairs": {"tried": f.pairs, "untried": f.untried},
         "assumed": [*f.numbers.assumed],
     }
 
