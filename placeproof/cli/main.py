@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from placeproof.cli.process import EXIT_BAD_INPUT, EXIT_BUG, EXIT_INTERRUPTED, prepare, ticker
 from placeproof.cli.terminal import Command, aside, end, say
-from placeproof.core.diagnostics import InputError, refuse
+from placeproof.core.diagnostics import InputError, refuse, suggestion
 from placeproof.core.spelling import hearing
 
 
@@ -166,8 +167,12 @@ def _other(error: BaseException) -> int:
     """Wrong usage of the command line shows itself; everything else is our bug."""
     if hasattr(error, "exit_code") and hasattr(error, "show"):
         error.show()
-        if "extra argument" in getattr(error, "message", ""):  # a shell has put names of files in the place of `*`
+        message = getattr(error, "message", "")
+        if "extra argument" in message:  # a shell has put names of files in the place of `*`
             sys.stderr.write('help: write a strategy in quotes, as in `placeproof derive "fsdp * tp"`\n')
+        elif (command := re.match("No such command '(.*)'", message)) is not None:
+            near = suggestion(command[1], _COMMANDS) or "`placeproof -h` lists the commands"
+            sys.stderr.write(f"help: {near}\n")
         return EXIT_BAD_INPUT
     if type(error).__name__ == "Abort":
         return EXIT_INTERRUPTED

@@ -133,7 +133,9 @@ def differences(document: Mapping[str, Any]) -> list[str]:
 def asked(o: Options) -> dict[str, Any]:
     """What :func:`placeproof.answers.plan.plan` takes. Raises InputError with everything that is wrong."""
     problems = Problems()
-    for name, value in (("--model", o.about.model), ("--cluster", o.about.cluster), ("--devices", o.devices)):
+    sized = o.global_batch if o.tokens is None else o.tokens
+    needed = {"--model": o.about.model, "--cluster": o.about.cluster, "--devices": o.devices, "--global-batch": sized}
+    for name, value in needed.items():
         if value is None:
             problems.add(
                 "PP102",

@@ -357,3 +357,11 @@ def test_derive_imports_no_solver() -> None:
     found = imported("derive", "zero3")
     assert "sympy" in found
     assert not found & {"z3", "cvc5", "numpy"}
+
+
+@pytest.mark.parametrize(("name", "help"), [("deriv", "did you mean `derive`?"), ("qqq", "`placeproof -h` lists the commands")])
+def test_an_unknown_command_is_answered_with_what_there_is(name: str, help: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([name]) == 2
+    told = capsys.readouterr().err
+    assert f"No such command '{name}'" in told
+    assert help in told
