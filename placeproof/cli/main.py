@@ -170,7 +170,7 @@ def _other(error: BaseException) -> int:
         message = getattr(error, "message", "")
         if "extra argument" in message:  # a shell has put names of files in the place of `*`
             sys.stderr.write('help: write a strategy in quotes, as in `placeproof derive "fsdp * tp"`\n')
-        elif (command := re.match("No such command '(.*)'", message)) is not None:
+        elif (command := re.match("No such command '([^']*)'", message)) is not None and "Did you mean" not in message:
             near = suggestion(command[1], _COMMANDS) or "`placeproof -h` lists the commands"
             sys.stderr.write(f"help: {near}\n")
         return EXIT_BAD_INPUT

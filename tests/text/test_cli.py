@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -359,9 +360,9 @@ def test_derive_imports_no_solver() -> None:
     assert not found & {"z3", "cvc5", "numpy"}
 
 
-@pytest.mark.parametrize(("name", "help"), [("deriv", "did you mean `derive`?"), ("qqq", "`placeproof -h` lists the commands")])
+@pytest.mark.parametrize(("name", "help"), [("deriv", "did you mean .derive.[?]"), ("qqq", "`placeproof -h` lists the commands")])
 def test_an_unknown_command_is_answered_with_what_there_is(name: str, help: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([name]) == 2
     told = capsys.readouterr().err
     assert f"No such command '{name}'" in told
-    assert help in told
+    assert re.search(help, told, re.IGNORECASE)  # newer versions of click say it themselves
