@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from math import inf
 from pathlib import Path
 from types import FrameType
 from typing import Generic, Literal, NoReturn, TypeVar
@@ -40,6 +41,8 @@ MOST = 64
 _GRACE = 1.0
 #: How long a process has to write down where it stands before it is killed, in seconds.
 _LAST_WORDS = 0.2
+#: How often it is seen whether processes compute, in seconds, and how many ticks of the processor's time waiting takes in a second.
+_LOOKS, _WAITING_TICKS = 0.2, 5
 #: What torch and gloo say when a collective, or the store at which processes meet, gave up waiting.
 _WAITED = re.compile(r"timed out|wait timeout|timeout after", re.IGNORECASE)
 #: How gloo says how long it waited, and where in its own sources it says a thing.
@@ -93,6 +96,7 @@ def run(
     *,
     timeout: float = 60,
     collective_timeout: float = 20,
+    idle: float = inf,
     init: bool = True,
     preload: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
@@ -100,7 +104,8 @@ def run(
     """Call ``function(rank, world, directory)`` in ``world`` forked processes, and say how each ended, by rank.
 
     ``directory`` is empty, the same for all, and removed at the end. With ``init`` the default process group of gloo is there, and a
-    collective of it gives up after ``collective_timeout`` seconds. ``timeout``: seconds for the whole run. ``preload``: modules to
+    collective of it gives up after ``collective_timeout`` seconds. ``timeout``: seconds for the whole run; ``idle``: seconds in which
+    no process computes anything, after which all are stopped, where the system tells. ``preload``: modules to
     import before the fork; what only a child imports is imported by each child anew. ``environment``: variables to set in the processes
     beside those of a launcher; None to set none.
 
@@ -121,7 +126,7 @@ def run(
                     variables = {} if environment is None else {**launched(rank, world), **environment}
                     job = _Job(rank, world, folder, collective_timeout if init else None, hold, release, variables)
                     children.append(_Child(rank=rank, pid=_fork(job, function), folder=folder))
-                _watch(children, timeout, collective_timeout + _GRACE, interrupted)
+                _watch(children, timeout, collective_timeout + _GRACE, _Idle(idle), interrupted)
             return [_outcome(child) for child in children]
         finally:
             _end(children)
@@ -336,7 +341,39 @@ def _gate() -> Iterator[tuple[int, int]]:
         os.close(hold)
 
 
-def _watch(children: list[_Child], timeout: float, patience: float, interrupted: _Interrupted) -> None:
+@dataclass(slots=True)
+class _Idle:
+    """How long no process has computed anything. ``most``: seconds that they may; ``since``: when it began, ``used``: ticks up to then."""
+
+    most: float
+    since: float = 0.0
+    used: float = 0.0
+    looked: float = 0.0
+
+    def over(self, children: list[_Child], now: float) -> bool:
+        """Whether all have waited for too long. Waiting may look for a file now and then."""
+        if self.most == inf or now < self.looked + _LOOKS:
+            return False
+        self.looked = now
+        used = _ticks(children)
+        if used is None or used > self.used + 2 + _WAITING_TICKS * (now - self.since):
+            self.since, self.used = now, 0.0 if used is None else used
+        return now > self.since + self.most
+
+
+def _ticks(children: list[_Child]) -> int | None:
+    """The processor time of all that still run, in the system's ticks; None where nobody can say."""
+    used = 0
+    for child in (c for c in children if c.done is None):
+        try:
+            stats = [(task / "stat").read_text().rpartition(")")[2].split() for task in Path(f"/proc/{child.pid}/task").iterdir()]
+        except OSError:
+            return None
+        used += sum(int(stat[11]) + int(stat[12]) for stat in stats)
+    return used
+
+
+def _watch(children: list[_Child], timeout: float, patience: float, idle: _Idle, interrupted: _Interrupted) -> None:
     """Wait until every process has a result or has ended; stop those that take too long."""
     began = time.monotonic()
     first: tuple[float, int] | None = None
@@ -353,6 +390,8 @@ def _watch(children: list[_Child], timeout: float, patience: float, interrupted:
             _stop(children, f"still running when the whole run was stopped after {timeout:g} s", now)
         elif first is not None and now > first[0] + patience:
             _stop(children, f"still running {patience:g} s after rank {first[1]} had failed, and was stopped", now)
+        elif idle.over(children, now):
+            _stop(children, f"still waiting when none had computed anything for {idle.most:g} s, and was stopped", now)
         time.sleep(pause)
         pause = min(pause * 1.5, 0.01)
 

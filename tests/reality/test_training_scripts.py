@@ -19,6 +19,7 @@ SAMPLE = (
     "fsdp2_token_sums_scaled",
     "masked_mean_global",
     "tp_clip_owners",
+    "tp_own_parts",
     "trainer_one_batch",
     "wrong_fsdp2_tokens_averaged",
     "wrong_clipped_by_value_on_rank_1",
@@ -32,7 +33,7 @@ SAMPLE = (
     "zero2_clip",
 )
 #: Of these no program can be written.
-REFUSED = ("wrong_momentum_reduced_again", "wrong_second_update")
+REFUSED = ("wrong_momentum_reduced_again", "wrong_second_update", "wrong_tp_own_parts_bias_on_each")
 
 
 @pytest.mark.parametrize("name", [*SAMPLE, *REFUSED])

@@ -147,6 +147,27 @@ def test_the_whole_run_has_a_time_limit():
     assert "the whole run was stopped after 0.5 s" in message(outcomes)
 
 
+@pytest.mark.parametrize("computes", [True, False])
+def test_ranks_that_wait_while_none_computes(computes):
+    """One waits, and looks for a file now and then, as processes that meet do; the other one computes for as long, or waits, too."""
+
+    def job(rank, world, directory):
+        until = time.monotonic() + (2.5 if computes else 60)
+        while time.monotonic() < until:
+            if rank and computes:
+                sum(range(10_000))
+            else:
+                time.sleep(0.02)
+                (directory / "never").exists()
+        return "here"
+
+    began = time.monotonic()
+    outcomes = run(2, job, init=False, idle=1)
+    assert time.monotonic() - began < 10
+    assert kinds(outcomes) == (["ok", "ok"] if computes else ["timeout", "timeout"])
+    assert computes or "none had computed anything for 1 s" in message(outcomes)
+
+
 def test_a_rank_that_leaves_others_in_a_collective():
     torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 

@@ -1,7 +1,9 @@
-"""Whether gradients that stages of a pipeline make are derivatives of its losses, in numbers: parameters of all are moved at random."""
+"""Whether gradients that ranks make are derivatives of their losses, in numbers: parameters are moved at random, of all stages of a
+pipeline at once, or of all parts of layers that are split."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -22,18 +24,23 @@ _MOVES = (1e-2, 1e-3, 1e-4)
 _NEAR = 2e-2
 #: How far away from where parameters are all of this is looked at, relative to their size.
 _ASIDE = 0.1
+#: Up to which part of themselves losses, and gradients, of two ranks are the same.
+_SAME = 1e-4
 _SEED = 3
 
 
 @dataclass(slots=True, kw_only=True)
 class Ran:
     """A run of a step. ``losses``: how many were read, and what they add up to; ``leaves``: parameters that were read, with the sums of
-    their gradients; ``moved``: by a step in this direction, for each."""
+    their gradients; ``names``: of these; ``moved``: by a step in this direction, for each. ``place``: of ranks, with which directions of a
+    parameter differ; by default each rank has its own."""
 
     moved: Sequence[Tensor] = ()
+    place: Callable[[str], int] = lambda _: dist.get_rank()
     losses: int = 0
     total: float = 0.0
     leaves: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
 
 
 @contextmanager
@@ -49,12 +56,13 @@ def moving(ran: Ran, turns: int, passes: int) -> Iterator[None]:
             ran.losses += 1
         backward(tensors, *args, **kwargs)
 
-    def met(leaf: Tensor) -> None:
+    def met(name: str, leaf: Tensor) -> None:
         seen.add(id(leaf))
         total = torch.zeros_like(leaf, dtype=torch.double)
         number = len(ran.leaves)
         ran.leaves.append((leaf.detach().clone(), total))
-        leaf.data.add_(_aside(leaf, number))
+        ran.names.append(name.removeprefix("module."))
+        leaf.data.add_(_aside(leaf, _SEED * number + ran.place(ran.names[-1])))
         if number < len(ran.moved):
             leaf.data.add_(ran.moved[number].to(leaf.dtype))
 
@@ -66,8 +74,8 @@ def moving(ran: Ran, turns: int, passes: int) -> Iterator[None]:
 
     def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         with _disable_current_modes(), torch.no_grad():
-            for leaf in (p for p in module.parameters() if p.requires_grad and id(p) not in seen):
-                met(leaf)
+            for name, leaf in ((n, p) for n, p in module.named_parameters() if p.requires_grad and id(p) not in seen):
+                met(name, leaf)
         return call(module, *args, **kwargs)
 
     def updates(*_: Any) -> None:
@@ -80,9 +88,9 @@ def moving(ran: Ran, turns: int, passes: int) -> Iterator[None]:
         yield
 
 
-def _aside(leaf: Tensor, number: int) -> Tensor:
+def _aside(leaf: Tensor, seed: int) -> Tensor:
     """A way off at random: where parameters are simple numbers, functions that are made of pieces may be between two of these."""
-    generator = torch.Generator().manual_seed(_SEED * number + dist.get_rank())
+    generator = torch.Generator().manual_seed(seed)
     return torch.randn(leaf.shape, generator=generator, dtype=leaf.dtype) * leaf.square().mean().sqrt() * _ASIDE
 
 
@@ -109,6 +117,56 @@ def disagrees(run: Callable[[Sequence[Tensor]], Ran], line: Sequence[int]) -> st
     return text
 
 
+def disagrees_in_parts(run: Callable[[Sequence[Tensor]], Ran], place: Callable[[str], int], line: Sequence[int]) -> str:
+    """What is wrong with gradients of layers that are split, as derivatives of a loss that these ranks have in common. ``place``: of a part
+    of its rank's own, from 1; 0 for copies. Parameters in one place of blocks that are alike are moved at once. All ranks call this."""
+    base = run(())
+    kinds = [(re.sub(r"\d+", "", name), tuple(p.shape)) for name, (p, _) in zip(base.names, base.leaves, strict=True)]
+    if len({str(kinds) for kinds in _of_ranks(kinds)}) > 1:
+        return "ranks that split layers call their parameters otherwise"
+    own = [place(name) > 0 for name in base.names]
+    along = [_aside(torch.ones_like(p), n).double() for n, (p, _) in enumerate(base.leaves)]
+    made = [float((g * d).sum()) for (_, g), d in zip(base.leaves, along, strict=True)]
+    for name, is_own, sums in zip(base.names, own, zip(*_of_ranks(made), strict=True), strict=True):
+        theirs = [sums[rank] for rank in line]
+        if any(_of_all(float(is_own and max(theirs) - min(theirs) <= _SAME * max(map(abs, theirs))))):
+            return f"ranks make the same gradient of `{name}`, of which each has its own"
+    losses = [_of_all(base.total)[rank] for rank in line]
+    if any(_of_all(float(max(losses) - min(losses) > _SAME * max(map(abs, losses))))):
+        return "ranks that split layers have other losses where parameters are moved: something that each has of its own is no part"
+    texts = (_kind_disagrees(run, base, [k == kind for k in kinds], own, line) for kind in dict.fromkeys(kinds))
+    return next(filter(None, texts), "")
+
+
+def _kind_disagrees(
+    run: Callable[[Sequence[Tensor]], Ran], base: Ran, chosen: Sequence[bool], own: Sequence[bool], line: Sequence[int]
+) -> str:
+    """What is wrong with the gradients of these parameters."""
+    sizes = [float(p.square().mean().sqrt()) or _ASIDE for p, _ in base.leaves]
+    seeds = [_SEED * (n + 1) + base.place(name) for n, name in enumerate(base.names)]
+    direction = [
+        _aside(torch.ones_like(p), seed).double() / _ASIDE * size * take
+        for (p, _), seed, size, take in zip(base.leaves, seeds, sizes, chosen, strict=True)
+    ]
+    each = [(g * d) for (_, g), d in zip(base.leaves, direction, strict=True)]
+
+    def over(numbers: Sequence[Tensor]) -> float:
+        """The sum over all logical parameters: parts of all ranks of the line, and copies of this one."""
+        parts = sum(float(n.sum()) for n, part in zip(numbers, own, strict=True) if part)
+        return _over(line, parts) + sum(float(n.sum()) for n, part in zip(numbers, own, strict=True) if not part)
+
+    told, usual = over(each), over([n.square() for n in each]) ** 0.5
+    name, text = next(n for n, take in zip(base.names, chosen, strict=True) if take), ""
+    for move in _MOVES:
+        above, below = (run([d * sign * move for d in direction]).total for sign in (1, -1))
+        moved = (above - below) / (2 * move)
+        near = abs(moved - told) <= _NEAR * max(abs(moved), abs(told), usual)
+        if all(_of_all(float(near))):
+            return ""
+        text = f"the loss does not change with `{name}` of all ranks as gradients say ({moved:.4g} and not {told:.4g})"
+    return text
+
+
 def _flat(tensors: Sequence[Tensor]) -> Tensor:
     """All elements, one after another."""
     return torch.cat([t.detach().double().reshape(-1) for t in tensors] or [torch.zeros(0)])
@@ -118,10 +176,14 @@ def _parts(whole: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     return [part.reshape(p.shape) for part, p in zip(whole.split([p.numel() for p in like]), like, strict=True)]
 
 
-def _of_all(value: float) -> list[float]:
+def _of_ranks(value: Any) -> list[Any]:
     found: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(found, value)
     return found
+
+
+def _of_all(value: float) -> list[float]:
+    return _of_ranks(value)
 
 
 def _over(line: Sequence[int], value: float) -> float:

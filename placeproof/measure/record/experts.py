@@ -73,7 +73,7 @@ def read_experts(recordings: Mapping[int, Recording], grid: Grid) -> dict[int, A
 def _kind(recordings: Mapping[int, Recording], grid: Grid, axis: str, index: int) -> str:
     """What a parameter is: an "expert", "shared" by all ranks of the axis, or else what is wrong with it."""
     terms = [(r.nodes, n) for r in recordings.values() for n in r.updates.get(index, ())]
-    reduced = any(axis in grid.axes(ranks_of(k)) for nodes, n in terms for k in _groups(nodes, n))
+    reduced = any(axis in grid.axes(ranks_of(k)) for nodes, n in terms for k in groups_of(nodes, n))
     groups = [grid.axes(g) for r in recordings.values() for g in r.states[index].synced]
     values = {(grid.place(rank, axis), r.states[index].digest) for rank, r in recordings.items()}
     if len({digest for _, digest in values}) == 1 or any(axis in axes for axes in groups):
@@ -84,9 +84,9 @@ def _kind(recordings: Mapping[int, Recording], grid: Grid, axis: str, index: int
     return "expert"
 
 
-def _groups(nodes: Nodes, number: int) -> set[str]:
+def groups_of(nodes: Nodes, number: int) -> set[str]:
     """The groups over which the gradient that a term is made of was exchanged, but for the norm that clips it, and what cannot be said."""
     node = nodes[number]
     below = node.of[:1] if node.kind == "clipped" else node.of if node.kind != "unknown" else ()
     own = set(node.axes) if node.kind in COLLECTIVES else set()
-    return own.union(*(_groups(nodes, n) for n in below))
+    return own.union(*(groups_of(nodes, n) for n in below))

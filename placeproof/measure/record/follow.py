@@ -93,7 +93,7 @@ class Follower:
             if self.frozen or part.is_meta or (self.shadows.known(part) and self.shadows.terms(part)):
                 return
             index = len(self.recording.states)
-            self.recording.states.append(State(name=f"parameter {index}", numel=part.numel(), digest=digest(part)))
+            self.recording.states.append(State(name=f"parameter {index}", numel=part.numel(), dim=part.dim(), digest=digest(part)))
             self.shadows.write(part, self.nodes.add(Node(kind="param", index=index)))
             self._keep_sums([part])
 

@@ -11,8 +11,9 @@ import re
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from types import ModuleType
 from typing import Generic, NoReturn, TypeVar
@@ -32,13 +33,15 @@ _HELP = {True: "the fake backend hands out data that nobody sent; `--backend glo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A script, its ranks, which of its steps is followed (from 1), what it is given as arguments, and the seconds that ranks may take."""
+    """A script, its ranks, which of its steps is followed (from 1), what it is given as arguments, and the seconds that ranks may take, and
+    may all wait (``idle``)."""
 
     script: Path
     world: int
     step: int = 1
     arguments: tuple[str, ...] = ()
     timeout: float = TIMEOUT
+    idle: float = inf
 
 
 class EndedError(InputError):
@@ -118,6 +121,21 @@ def derivative_of(recordings: Mapping[int, Recording]) -> Follow[list[tuple[str,
     return derivative
 
 
+def parts_of(
+    recordings: Mapping[int, Recording], divided: Collection[int], lines: Collection[Sequence[int]]
+) -> Follow[list[tuple[str, int]]]:
+    """What is wrong with gradients of layers of which each rank of a line has made its own parts, with the lines of the script."""
+
+    def parts(launch: Launch, rank: int, _: Path) -> list[tuple[str, int]]:
+        recorded = recordings[rank]
+        own = frozenset(recorded.states[i].name for i in divided)
+        line = next(line for line in lines if rank in line)
+        found: list[tuple[str, int]] = _session().as_parts(launch, rank, recorded, own, line)
+        return found
+
+    return parts
+
+
 def faked(launch: Launch, rank: int, follow: Follow[T] = _alone) -> T:  # type: ignore[assignment]
     """What one rank brings without the others, under the fake process group. Raises InputError where it fails, dies or hangs."""
     _session()
@@ -133,7 +151,7 @@ def forked(launch: Launch, follow: Follow[T] = _among_others) -> dict[int, T]:  
     _session()
     with tempfile.TemporaryDirectory(prefix="placeproof-") as folder:
         followed = _Followed(follow, launch, Path(folder), None)
-        outcomes = run(launch.world, followed, timeout=launch.timeout, collective_timeout=launch.timeout * _WAITING)
+        outcomes = run(launch.world, followed, timeout=launch.timeout, collective_timeout=launch.timeout * _WAITING, idle=launch.idle)
         return _read(launch, Path(folder), outcomes, {r: r for r in range(launch.world)}, fake=False)
 
 

@@ -12,6 +12,7 @@ from placeproof.core.mesh import USUAL_SPLITS
 from placeproof.measure.record.alike import differences
 from placeproof.measure.record.axes import Grid, ranks_of
 from placeproof.measure.record.chain import Axes, refuse_lines
+from placeproof.measure.record.divided import read_divided
 from placeproof.measure.record.experts import read_experts
 from placeproof.measure.record.layers import Layers, averaged, read_layers
 from placeproof.measure.record.nodes import ZERO
@@ -36,7 +37,8 @@ class Gathers:
 
 @dataclass(slots=True, kw_only=True)
 class StepPlan:
-    """The step. ``splits``: what each axis splits. ``experts``: the axis along which those of the first part lie. ``unequal``: ranks begin
+    """The step. ``splits``: what each axis splits. ``experts``: the axis along which those of the first part lie.
+    ``divided``: parameters of which each rank that splits layers has made its own part. ``unequal``: ranks begin
     with different parameters, ``sent``: and get those of a rank before the step, at this line. ``uneven``: they have different numbers of
     samples; ``same``: axes on which all have the same samples. ``total``: elements and samples of all ranks together. ``constant``:
     by which the loss is a multiple of a mean. ``stages``: the axis of the stages of a pipeline. ``one``: all backward passes are of one
@@ -51,6 +53,7 @@ class StepPlan:
     turns: int
     layers: Layers | None = None
     experts: Axes = ()
+    divided: frozenset[int] = frozenset()
     statistics: int = 0
     unequal: bool = False
     sent: tuple[Axes, int, int] | None = None
@@ -82,7 +85,8 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     refuse_lines(first.script, first.source, _unread(first)[:8])
     if not first.updates:
         refuse_lines(first.script, first.source, [("nothing was trained: no optimizer read a gradient", 0)])
-    split = _split(recordings, grid)
+    divided = read_divided(recordings, grid)
+    split = _split(recordings, grid) | divided
     splits = _splits(grid, split, given)
     if grid.made and list(splits.values()) == ["hidden"] and "dp" in grid.sizes:
         return read_plan(recordings, Grid({"tp": first.world}, made=True), given)
@@ -93,12 +97,15 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     plan = StepPlan(
         grid=grid, splits=splits, parts=parts, gathers=_gathers(first, grid), turn=first.turns[0], turns=len(first.turns), uneven=uneven
     )
+    plan.divided = frozenset(divided)
+    text = "Each rank has made its own parts of layers, such as {}: one device is taken to have them side by side."
+    plan.notes += [text.format(first.states[min(divided)].name)] if divided else []
     plan.statistics = first.statistics[0] if first.statistics else 0
     plan.notes += ["The script keeps the last unit from forward to backward; here it is gathered again."] if plan.gathers.last else []
     hidden = tuple(a for a, what in splits.items() if what == "hidden")
     plan.layers = read_layers(first, grid, hidden, split) if hidden else None
     if plan.layers and plan.layers.forward and plan.layers.backward:
-        _copies(recordings, split, grid)
+        _copies(recordings, split, grid, own=bool(divided))
         _averaged(plan, first)
     settings_alike(first, recordings)
     compare(recordings, grid)
@@ -138,9 +145,11 @@ def _means(recordings: Mapping[int, Recording]) -> None:
             return
 
 
-def _copies(recordings: Mapping[int, Recording], split: Mapping[int, Axes], grid: Grid) -> None:
-    """Where real processes ran and blocks exchange, what several ranks have is the same on all of them; else an exchange is not whole."""
+def _copies(recordings: Mapping[int, Recording], split: Mapping[int, Axes], grid: Grid, *, own: bool) -> None:
+    """Where real processes ran and blocks exchange, what several ranks have is the same on all of them; else an exchange is not whole.
+    ``own``: or it is a part, as others are that each rank has made."""
     text = "`{}` ends differently on ranks that share a computation: not all that a block has to exchange is exchanged"
+    text += ", or it is a part of the rank's own: of these, matrices are seen, and the `bias` beside a `weight`" if own else ""
     refuse_lines(recordings[0].script, recordings[0].source, [(text.format(name), 0) for name in unlike_ends(recordings, split, grid)[:8]])
 
 
@@ -368,7 +377,11 @@ def _beginning(plan: StepPlan, recordings: Mapping[int, Recording], split: Mappi
     first = recordings[0]
     trained = [i for p in plan.parts for i in p.states]
     differ = [
-        i for i in trained if len({r.states[i].digest for r in recordings.values()}) > 1 and not (i in split and not first.states[i].synced)
+        i
+        for i in trained
+        if len({r.states[i].digest for r in recordings.values()}) > 1
+        and i not in plan.divided
+        and not (i in split and not first.states[i].synced)
     ]
     plan.unequal = bool(differ)
     sent = [i for i in differ if all(r.states[i].synced for r in recordings.values())]

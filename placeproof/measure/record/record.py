@@ -20,6 +20,7 @@ from placeproof.core.files import read_text
 from placeproof.core.mesh import SPLITS
 from placeproof.measure.record.axes import Grid, grid, with_stages
 from placeproof.measure.record.chain import BY_HAND, refuse_lines
+from placeproof.measure.record.checked import copies_end_alike, in_parts, independent
 from placeproof.measure.record.clips import clipped
 from placeproof.measure.record.constant import Again, ByChanceError, Saying, numbers_alike, of_axes, terms_alike, with_constant
 from placeproof.measure.record.crossed import crossed
@@ -38,7 +39,6 @@ from placeproof.measure.record.launch import (
     faked,
     forked,
     functions_of,
-    others_of,
     received_once,
     scaled_twice,
     with_samples,
@@ -50,8 +50,8 @@ from placeproof.measure.record.misplaced import misplaced
 from placeproof.measure.record.overwritten import overwritten
 from placeproof.measure.record.parted import parted
 from placeproof.measure.record.pipeline import by_stages, joined
-from placeproof.measure.record.plan import StepPlan, unlike_buffers, unlike_ends
-from placeproof.measure.record.recording import UNCHANGED, UNSEEN, Recording, Seen
+from placeproof.measure.record.plan import StepPlan, unlike_buffers
+from placeproof.measure.record.recording import Recording, Seen
 from placeproof.measure.record.stages import read_stages
 from placeproof.measure.record.strayed import strayed
 from placeproof.measure.record.summed import summed
@@ -70,8 +70,8 @@ _ALL_RANKS = 8
 #: How many ways to read the factors of a step are judged, each by itself.
 _WAYS = 32
 #: Seconds that ranks may take where there are other numbers of them, at least, and how many times as long as those that were asked for:
-#: a pipeline may wait for a stage that is not there.
-_SOON, _OTHERS = 50.0, 20
+#: a pipeline may wait for a stage that is not there. So they may not all wait for so many seconds.
+_SOON, _OTHERS, _IDLE = 50.0, 20, 5.0
 
 
 class RefutedError(InputError):
@@ -143,7 +143,7 @@ def _refuting(launch: Launch) -> Witness | None:
     """What refutes a script that real processes run, on as many ranks as are run here in any case: the first witness of several kinds."""
     if not 1 < launch.world <= _ALL_RANKS:
         return None
-    again = _once(lambda world, twice: forked(replace(launch, world=world), scaled_twice if twice else beyond_step))
+    again = _once(lambda world, twice: forked(_of(launch, world), scaled_twice if twice else beyond_step))
     try:
         recordings = again(launch.world, False)
     except InputError:  # a script that cannot be followed, or fails, shows nothing
@@ -155,6 +155,11 @@ def _refuting(launch: Launch) -> Witness | None:
     return first or dealt(recordings, launch.step, lambda instead: forked(launch, with_samples(instead)))
 
 
+def _of(launch: Launch, world: int) -> Launch:
+    """A launch with so many ranks: others than those that were asked for may wait for one that is not there."""
+    return launch if world == launch.world else replace(launch, world=world, idle=_IDLE)
+
+
 def _with_ranks(launch: Launch, backend: str, splits: Mapping[str, str], constant: Fraction | None) -> Again:
     """The step with so many ranks, those of the launch first."""
     spent = list[float]()
@@ -163,7 +168,7 @@ def _with_ranks(launch: Launch, backend: str, splits: Mapping[str, str], constan
         most = launch.timeout if world == launch.world else min(launch.timeout, max(_SOON, _OTHERS * spent[0]))
         began = monotonic()
         try:
-            return _planned(replace(launch, world=world, timeout=most), backend, splits, constant)
+            return _planned(replace(_of(launch, world), timeout=most), backend, splits, constant)
         finally:
             spent.append(monotonic() - began)
 
@@ -192,13 +197,15 @@ def _traced(launch: Launch, backend: str, splits: Mapping[str, str], constant: F
         plan, (text, asked) = with_constant(plan, first, (text, asked), saying)
     _of_samples(first, plan, asked, text, launch.arguments)
     if any(state.flat for state in first.states):  # real processes ran
-        _unless_refuted(text, lambda: _copies(recordings, plan))
+        _unless_refuted(text, lambda: copies_end_alike(recordings, plan))
     elif plan.layers is not None or count <= _ALL_RANKS:
         _unless_refuted(text, lambda: _really(launch, splits, asked, plan))
     if plan.experts or plan.stages:
         found = forked(launch, functions_of(first) if plan.experts else derivative_of(recordings))
         refuse_lines(first.script, first.source, list(dict.fromkeys(one for wrong in found.values() for one in wrong))[:8])
-    _independent(launch, recordings, plan)
+    if plan.divided:
+        in_parts(launch, recordings, plan, wrong=judge(read(text)).word == "refuted")
+    independent(launch, recordings, plan)
     if plan.unlike and judge(read(text)).word != "refuted":
         refuse_lines(first.script, first.source, [("parameters are treated in 3 ways: two groups can be said", 0)])
     notes = (*plan.notes, *plan.not_compared.values(), *plan.of)
@@ -277,7 +284,7 @@ def _run(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[dict[
     try:
         recordings, plan = _plan(alone, splits)
         sent = any(part.final.kind != "updated" for part in plan.parts)
-        if not sent and (plan.layers is not None or not exchanged):  # layers exchange activations
+        if not sent and not plan.divided and (plan.layers is not None or not exchanged):  # layers exchange activations
             return recordings, plan
     except InputError:
         if not exchanged:
@@ -471,42 +478,12 @@ def _really(launch: Launch, splits: Mapping[str, str], asked: Asked, plan: StepP
     """Run a script by real processes: only numbers show that blocks exchange all that they have to, and that copies stay copies. Raises
     InputError where they do not, or where the step is another one."""
     recordings, found = _plan(forked(launch), splits)
-    _copies(recordings, found)
+    copies_end_alike(recordings, found)
     if plan.one:
         found = _as_one(recordings, found)[1]
     if write(with_multiple(found, plan.constant), recordings[0])[1].answers != asked.answers:
         help = "record it with `--backend gloo`"
         refuse("PP603", "real processes scale losses or gradients otherwise than those of the fake backend", help=help)
-
-
-def _copies(recordings: Mapping[int, Recording], plan: StepPlan) -> None:
-    """Raise InputError where ranks that begin with copies of a parameter do not end with copies."""
-    first = recordings[0]
-    split = {i: part.split for part in plan.parts for i in part.states}
-    lost = [] if plan.experts or plan.stages or (plan.unequal and plan.sent is None) else unlike_ends(recordings, split, plan.grid)
-    text = "after the step ranks have something else of `{}`, of which they have copies: what makes it so is not seen"
-    refuse_lines(first.script, first.source, [(text.format(name), 0) for name in lost[:8]])
-
-
-def _independent(launch: Launch, recordings: Mapping[int, Recording], plan: StepPlan) -> None:
-    """Raise InputError where the losses of samples depend on one another, or nobody can see. Statistics of a batch are said already."""
-    first = recordings[0]
-    if plan.statistics or max(first.rows.values(), default=0) == 1 or first.world * plan.turns == 1:
-        return
-    wrong = list[tuple[str, int]]()
-    same = {rank: replace(recording, constants=first.constants) for rank, recording in recordings.items()}
-    for way in range(2):
-        if first.real or plan.layers is not None or plan.experts or plan.stages:  # without the others, what layers compute is no number
-            really = {rank: replace(same.get(rank, first), real=True) for rank in range(first.world)}
-            found = forked(launch, others_of(really, way))
-        else:
-            found = {rank: faked(launch, rank, others_of(same, way)) for rank in same}
-        wrong = list(dict.fromkeys(one for own in found.values() for one in own))
-        if {text for text, _ in wrong} != {UNCHANGED}:
-            break
-    unseen = not first.real and all(text.startswith(UNSEEN) for text, _ in wrong)
-    help = "the fake backend hands out data that nobody sent: `--backend gloo` runs real processes" if unseen else BY_HAND
-    refuse_lines(first.script, first.source, wrong[:8], help=help)
 
 
 def _shape(recording: Recording, lines: Sequence[tuple[int, ...]] = ()) -> Grid:

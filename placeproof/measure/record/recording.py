@@ -101,7 +101,7 @@ class Turn:
 
 @dataclass(slots=True, kw_only=True)
 class State:
-    """One parameter, of ``numel`` elements, of which forward read ``part``.
+    """One parameter, of ``numel`` elements in ``dim`` dimensions, of which forward read ``part``.
 
     ``digest``: of its values before the step; ``used``: of what forward read of it; ``left``: of its values after the step, where real
     processes ran, and ``flat``, without its shape. ``split``: the groups over which a distributed tensor is split where forward reads it,
@@ -114,6 +114,7 @@ class State:
 
     name: str
     numel: int
+    dim: int = 1
     digest: str = ""
     used: str = ""
     part: int = 0

@@ -35,7 +35,7 @@ from placeproof.measure.processes import launched
 from placeproof.measure.record.arithmetic import number
 from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.copies import Copies
-from placeproof.measure.record.derivative import Ran, disagrees, moving
+from placeproof.measure.record.derivative import Ran, disagrees, disagrees_in_parts, moving
 from placeproof.measure.record.follow import Follower, OverError
 from placeproof.measure.record.frames import line_of
 from placeproof.measure.record.functions import Checked, checking
@@ -126,6 +126,21 @@ def as_derivative(launch: Launch, rank: int, recorded: Recording) -> list[tuple[
         return ran
 
     text = disagrees(run, recorded.line)
+    return [(text, recorded.turns[-1].line)] if text else []
+
+
+def as_parts(launch: Launch, rank: int, recorded: Recording, own: frozenset[str], line: Sequence[int]) -> list[tuple[str, int]]:
+    """What is wrong with gradients of layers that these ranks split, with a line. ``own``: names of parts."""
+
+    def place(name: str) -> int:
+        return 1 + line.index(rank) if name in own else 0
+
+    def run(moved: Sequence[Tensor]) -> Ran:
+        ran = Ran(moved=moved, place=place)
+        _again(launch, rank, replace(recorded, real=True), moving(ran, len(recorded.turns), len(recorded.turns)))
+        return ran
+
+    text = disagrees_in_parts(run, place, line)
     return [(text, recorded.turns[-1].line)] if text else []
 
 

@@ -1,0 +1,58 @@
+"""What numbers say of a step that was read: copies end alike, parts are parts, and samples do not depend on one another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from placeproof.measure.record.chain import BY_HAND, refuse_lines
+from placeproof.measure.record.launch import Launch, faked, forked, others_of, parts_of
+from placeproof.measure.record.plan import StepPlan, unlike_ends
+from placeproof.measure.record.recording import UNCHANGED, UNSEEN, Recording
+
+
+def copies_end_alike(recordings: Mapping[int, Recording], plan: StepPlan) -> None:
+    """Raise InputError where ranks that begin with copies of a parameter do not end with copies."""
+    first = recordings[0]
+    split = {i: part.split for part in plan.parts for i in part.states}
+    lost = [] if plan.experts or plan.stages or (plan.unequal and plan.sent is None) else unlike_ends(recordings, split, plan.grid)
+    text = "after the step ranks have something else of `{}`, of which they have copies: what makes it so is not seen"
+    refuse_lines(first.script, first.source, [(text.format(name), 0) for name in lost[:8]])
+
+
+def in_parts(launch: Launch, recordings: Mapping[int, Recording], plan: StepPlan, *, wrong: bool) -> None:
+    """Raise InputError where numbers do not show that parts that each rank has made are parts, unless a step is ``wrong`` as they say."""
+    first, axis = recordings[0], next(a for a, what in plan.splits.items() if what == "hidden")
+    size, stride = plan.grid.sizes[axis], plan.grid.stride(axis)
+    lines = [[r + k * stride for k in range(size)] for r in range(first.world) if plan.grid.place(r, axis) == 0]
+    texts = [("each rank has made its own parts of layers: whether they are parts is seen on up to eight ranks", first.turns[0].line)]
+    if len(recordings) == first.world:
+        found = forked(launch, parts_of(recordings, plan.divided, lines))
+        texts = list(dict.fromkeys(one for wrong in found.values() for one in wrong))
+        if wrong and texts:
+            return
+    if not texts and (plan.layers is None or not plan.layers.backward):
+        text = "each rank has made its own parts of layers, and what is exchanged does not show that they are parts"
+        texts.append((text, first.turns[0].line))
+    refuse_lines(first.script, first.source, texts[:8])
+
+
+def independent(launch: Launch, recordings: Mapping[int, Recording], plan: StepPlan) -> None:
+    """Raise InputError where the losses of samples depend on one another, or nobody can see. Statistics of a batch are said already."""
+    first = recordings[0]
+    if plan.statistics or max(first.rows.values(), default=0) == 1 or first.world * plan.turns == 1:
+        return
+    wrong = list[tuple[str, int]]()
+    same = {rank: replace(recording, constants=first.constants) for rank, recording in recordings.items()}
+    for way in range(2):
+        if first.real or plan.layers is not None or plan.experts or plan.stages:  # without the others, what layers compute is no number
+            really = {rank: replace(same.get(rank, first), real=True) for rank in range(first.world)}
+            found = forked(launch, others_of(really, way))
+        else:
+            found = {rank: faked(launch, rank, others_of(same, way)) for rank in same}
+        wrong = list(dict.fromkeys(one for own in found.values() for one in own))
+        if {text for text, _ in wrong} != {UNCHANGED}:
+            break
+    unseen = not first.real and all(text.startswith(UNSEEN) for text, _ in wrong)
+    help = "the fake backend hands out data that nobody sent: `--backend gloo` runs real processes" if unseen else BY_HAND
+    refuse_lines(first.script, first.source, wrong[:8], help=help)
