@@ -87,6 +87,15 @@ opt.step()
         before="ddp = DDP(model)",
     ),
     "a server sends, and then updates": steps(_REDUCED + _FROM_0 + "if rank == 0:\n    opt.step()", count=1),
+    "a second update with a rank's own gradient, one step": steps(
+        _OWN_PASS + "own = [p.grad.clone() for p in params]\naverage(params)\nopt.step()\n"
+        "with torch.no_grad():\n    for p, g in zip(params, own):\n        p.add_(g, alpha=-0.05)",
+        count=1,
+    ),
+    "a second step of an optimizer with a rank's own gradient": steps(
+        "model.zero_grad()\n" + _OWN_PASS + "own = [p.grad.clone() for p in params]\naverage(params)\nopt.step()\n"
+        "for p, g in zip(params, own):\n    p.grad = g\nopt.step()"
+    ),
     "a schedule on rank 0, in the second step": steps(
         _PLAIN + "opt.step()\nif rank == 0:\n    opt.param_groups[0]['lr'] /= 2",
     ),
@@ -94,6 +103,31 @@ opt.step()
 """By what is wrong. Of the last one the first step is right."""
 
 KEPT = {
+    "two steps with the gradient of all": steps(_PLAIN + "opt.step()\nopt.step()"),
+    "a second update with the gradient of all, by hand": steps(
+        _PLAIN + "opt.step()\nwith torch.no_grad():\n    for p in params:\n        p.add_(p.grad, alpha=-0.05)"
+    ),
+    "an update with a rank's own gradient, and a second one with that of all": steps(
+        "model.zero_grad()\n" + _OWN_PASS + "with torch.no_grad():\n    for p in params:\n        p.add_(p.grad, alpha=-0.05)\n"
+        "average(params)\nopt.step()"
+    ),
+    "weights that are moved by a rank's own gradient, and moved back": steps(
+        "model.zero_grad()\n"
+        + _OWN_PASS
+        + "moves = [0.125 * p.grad for p in params]\nwith torch.no_grad():\n    for p, m in zip(params, moves):\n        p.add_(m)\n"
+        "model.zero_grad()\n"
+        + _OWN_PASS
+        + "with torch.no_grad():\n    for p, m in zip(params, moves):\n        p.sub_(m)\naverage(params)\nopt.step()"
+    ),
+    "a rank's own second update, which all average": steps(
+        _OWN_PASS + "own = [p.grad.clone() for p in params]\naverage(params)\nopt.step()\n"
+        "with torch.no_grad():\n    for p, g in zip(params, own):\n        p.add_(g, alpha=-0.05)\n        dist.all_reduce(p.data)\n"
+        "        p.data /= world\n        g.zero_()\n    model.zero_grad()"
+    ),
+    "a second update of a part with a rank's own gradient": steps(
+        "model.zero_grad()\n" + _OWN_PASS + "own = params[0].grad.clone()\naverage(params[1:])\ndist.all_reduce(params[0].grad[:4])\n"
+        "params[0].grad[:4] /= world\nopt.step()\nwith torch.no_grad():\n    params[0][4:].add_(own[4:], alpha=-0.05)"
+    ),
     "owners send before forward": steps(_SEND + _PLAIN + "opt.step()", opt=_OWNERS, after=_SEND),
     "owners send before forward, and never at the end": steps(_SEND + _PLAIN + "opt.step()", opt=_OWNERS, count=1),
     "owners send as layers are run": steps(

@@ -20,9 +20,16 @@ from placeproof.measure.record.witness import Witness
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "traces.md"
 #: Of each kind some.
 SAMPLE = {
-    "parted": ("update on rank 0, one step", "another product on rank 1", "owners send half", "rates by rank"),
+    "parted": (
+        "update on rank 0, one step",
+        "another product on rank 1",
+        "owners send half",
+        "rates by rank",
+        "a second step of an optimizer with a rank's own gradient",
+    ),
     "kept": (
         "owners send as layers are run",
+        "an update with a rank's own gradient, and a second one with that of all",
         "a server that updates, and other numbers of micro-batches",
         "layers in parts that begin alike",
         "weights that are moved for one pass",

@@ -27,13 +27,14 @@ SAMPLE = (
     "wrong_megatron_finalize_grads_local",
     "wrong_parameters_scaled_on_rank_1",
     "wrong_reduce_sent_by_rank_1",
+    "wrong_second_update",
     "wrong_zero1_clip_own",
     "wrong_zero1_clipped_on_rank_1",
     "zero2_accumulate",
     "zero2_clip",
 )
 #: Of these no program can be written.
-REFUSED = ("wrong_momentum_reduced_again", "wrong_second_update", "wrong_tp_own_parts_bias_on_each")
+REFUSED = ("wrong_momentum_reduced_again", "wrong_tp_own_parts_bias_on_each")
 
 
 @pytest.mark.parametrize("name", [*SAMPLE, *REFUSED])

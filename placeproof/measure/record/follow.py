@@ -25,7 +25,7 @@ from placeproof.measure.record.digests import by_row, bytes_of, digest, of_buffe
 from placeproof.measure.record.exchange import Exchanged, carry, read_exchange
 from placeproof.measure.record.frames import CLIPPING, DISTRIBUTED, TORCH, WRAPPERS, begun_by, line_of, within
 from placeproof.measure.record.moves import MOVES
-from placeproof.measure.record.nodes import COLLECTIVES, NOTHING, ZERO, Node
+from placeproof.measure.record.nodes import AGAIN, COLLECTIVES, NOTHING, ZERO, Node
 from placeproof.measure.record.recording import Piece, Recording, Seen, State, Where
 from placeproof.measure.record.runs import Runs, combined, mapped
 from placeproof.measure.record.shadow import Shadows, local, partial_over, split_over, written
@@ -278,7 +278,7 @@ class Follower:
     def _by_hand(self, parameter: int, term: int, rate: Fraction | None = None) -> None:
         """A parameter is updated with a gradient, times a rate that is the script's own."""
         if self.nodes.holds(parameter, "updated"):
-            term = self.nodes.unknown((term,), "a second update in one step", self.line())
+            term = self.nodes.unknown((term,), AGAIN, self.line())
         for index in self.nodes.states(parameter):
             before = self.recording.updates.get(index, ())
             self.recording.states[index].astray |= self.nodes.holds(parameter, "all_gather")

@@ -11,6 +11,8 @@ from fractions import Fraction
 
 #: Of what nothing is known, and of what is zero.
 NOTHING, ZERO = 0, 1
+#: What is said of an update of what has been updated in this step.
+AGAIN = "a second update in one step"
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce")
 
 

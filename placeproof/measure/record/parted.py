@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placeproof.measure.record.axes import ranks_of
-from placeproof.measure.record.nodes import COLLECTIVES, Nodes
+from placeproof.measure.record.nodes import AGAIN, COLLECTIVES, Nodes
 from placeproof.measure.record.plan import unlike_settings
 from placeproof.measure.record.recording import Copy, Recording
 from placeproof.measure.record.sides import Sides, apart, begin_alike, kept, passes_of, sides_of, sums_of, telling
@@ -47,9 +47,10 @@ def parted(recordings: Mapping[int, Recording], step: int) -> Witness | None:
 
 
 def _shared(pair: tuple[Recording, Recording], index: int) -> bool:
-    """Whether the gradient with which a parameter is updated was exchanged between two ranks, on each of them that updates it."""
+    """Whether the gradient with which a parameter is updated was exchanged between two ranks, on each of them that updates it: the first
+    one, where what is updated is updated again."""
     ranks = {r.rank for r in pair}
-    terms = [(r.nodes, n) for r in pair for n in r.updates.get(index, ())]
+    terms = [(r.nodes, n) for r in pair for n in r.updates.get(index, ()) if r.nodes[n].text != AGAIN]
     return bool(terms) and all(_exchanged(nodes, n, ranks) for nodes, n in terms)
 
 
