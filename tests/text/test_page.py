@@ -173,17 +173,27 @@ def test_a_page_loads_nothing(name: str) -> None:
     assert "<script>alert" not in text
 
 
-def test_a_page_says_what_the_text_says() -> None:
-    """Each cell and each line, in full."""
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("strategy", "options"),
+    [
+        ("fsdp(8) * tp(8) * sp", {"m": 4}),
+        ("zero_offload(8) * checkpoint(checkpoints=host)", {}),  # columns of the host
+        ("fsdp(8)", {"implementation": "pytorch-2.13"}),  # another name of what a pass takes
+    ],
+)
+def test_a_page_says_what_the_text_says(strategy: str, options: dict[str, Any]) -> None:
+    """Each cell and each line, in full, and each head of a column."""
     import placeproof
 
-    answer = placeproof.model("fsdp(8) * tp(8) * sp", "llama3-8b", b=1, m=4)
+    answer = placeproof.model(strategy, "llama3-8b", b=1, **options)
     said = squeezed(Page(page(answer.document)).said)
     for section in answer.document.sections():
         assert squeezed(section.title) in said
-        cells = [c for part in section.parts if isinstance(part, Table) for row in part.rows for c in row if isinstance(c, str)]
+        tables = [part for part in section.parts if isinstance(part, Table)]
+        cells = [c for table in tables for row in (table.head, *table.rows) for c in row if isinstance(c, str)]
         lines = [line for part in section.parts if isinstance(part, Notes | Lines) for line in part.lines]
-        assert all(squeezed(text) in said for text in (*cells, *lines))
+        assert all(squeezed(text) in said for text in (*cells, *lines)), [t for t in (*cells, *lines) if squeezed(t) not in said]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -194,11 +204,12 @@ def test_no_table_is_there_twice(name: str) -> None:
     assert [title for title in set(titles) if titles.count(title) > 1] == []
     if name == "model":
         assert titles.count("memory of a device by stage, GB") == 1
+    assert "<section></section>" not in text
 
 
 def squeezed(text: str) -> str:
-    """Text with single spaces, without backticks: a page has code between them as an element."""
-    return " ".join(text.replace("`", "").split())
+    """Text without spaces, and without backticks: a page has code between them as an element."""
+    return "".join(text.replace("`", "").split())
 
 
 def test_wrong_lines_and_elements_are_marked() -> None:

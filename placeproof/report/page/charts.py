@@ -126,6 +126,7 @@ def _cells(amounts: Iterable[Amount | None]) -> tuple[Cell, ...]:
 
 _MEMORY = {"parameters": "parameters", "gradients": "gradients", "optimizer": "optimizer", "activations": "activations"}
 _BESIDE = {"working": "computed again", "beside": "beside", "transient": "gathered", "updating": "in the update"}
+_HOST = {"host": "on the host", "host_asked": "host, asked for"}
 
 
 def _of_strategy(data: Mapping[str, Any], lines: _Programs) -> Iterator[Chart]:
@@ -173,15 +174,18 @@ def _memory_by_stage(data: Mapping[str, Any], at: _Reader) -> Iterator[Chart]:
     def amount(i: int, key: str) -> Amount | None:
         return at("stages", i, "memory", key, "value") if key in data["stages"][i]["memory"] else None
 
-    beside = {k: n for k, n in _BESIDE.items() if any((a := amount(i, k)) is not None and a.value for i in stages)}
-    keys, rows = [*_MEMORY, *beside, "peak"], []
+    def used(names: Mapping[str, str]) -> dict[str, str]:
+        return {k: n for k, n in names.items() if any((a := amount(i, k)) is not None and a.value for i in stages)}
+
+    beside, host = used(_BESIDE | ({"working": "in a pass"} if "implementation" in data else {})), used(_HOST)
+    keys, rows = [*_MEMORY, *beside, "peak", *host], []
     for i in stages:
         bar = tuple(amount(i, key) for key in ("parameters", "gradients", "optimizer"))
         rows.append(Row(label=data["stages"][i]["name"], cells=_cells(amount(i, k) for k in keys), bar=bar, whole=amount(i, "peak")))
     capacity = at("time", "memory") if "time" in data else None
     yield Bars(
         title="memory of a device by stage, GB",
-        head=("", *_MEMORY.values(), *beside.values(), "peak"),
+        head=("", *_MEMORY.values(), *beside.values(), "peak", *host.values()),
         rows=tuple(rows),
         series=("parameters", "gradients", "optimizer", "activations, and what is there at the peak alone"),
         limit=None if capacity is None else ("what a device has", capacity),

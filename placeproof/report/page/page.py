@@ -59,7 +59,7 @@ def _body(document: Document, sections: list[Section], named: str, shown: list[C
         yield timeline(table)
     drawn = {chart.title for chart in shown}
     rest = [_undrawn(one) if one.title in drawn else one for one in sections if one is not first]
-    yield from (f"<section>{section(one, 'h2')}</section>" for one in rest if one.detail not in _FOLDED)
+    yield from (f"<section>{text}</section>" for one in rest if one.detail not in _FOLDED and (text := section(one, "h2")))
     for detail, name in _FOLDED.items():
         if folded := "".join(f"<section>{section(one, 'h2')}</section>" for one in rest if one.detail == detail):
             yield f"<details><summary>{name}</summary>{folded}</details>"
