@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import prod
 
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import InputError, Problems
 from placeproof.measure.record.axes import ranks_of
 from placeproof.measure.record.nodes import COLLECTIVES, Node, Nodes
 
@@ -275,6 +275,23 @@ def _squares(
 
 #: What is to be done about a step that cannot be said.
 BY_HAND = "what was seen is not dropped: write this step as a program by hand"
+
+
+class LossError(InputError):
+    """Of which loss of samples a step is, is not read off what its ranks do."""
+
+
+def refuse_loss(script: str, source: tuple[str, ...], texts: list[tuple[str, int]], *, help: str = BY_HAND) -> None:
+    """Raise LossError for what is wrong with losses, with the lines of the script."""
+    try:
+        refuse_lines(script, source, texts, help=help)
+    except InputError as error:
+        raise LossError(error.diagnostics) from None
+
+
+def noted(error: LossError, note: str) -> LossError:
+    """The same with a note to each of its problems."""
+    return LossError([replace(d, notes=(*d.notes, note)) for d in error.diagnostics])
 
 
 def refuse_lines(script: str, source: tuple[str, ...], texts: list[tuple[str, int]], *, help: str = BY_HAND) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from placeproof.measure.record.chain import BY_HAND, refuse_lines
+from placeproof.measure.record.chain import BY_HAND, refuse_lines, refuse_loss
 from placeproof.measure.record.launch import Launch, faked, forked, others_of, parts_of
 from placeproof.measure.record.plan import StepPlan, unlike_ends
 from placeproof.measure.record.recording import UNCHANGED, UNSEEN, Recording
@@ -38,7 +38,7 @@ def in_parts(launch: Launch, recordings: Mapping[int, Recording], plan: StepPlan
 
 
 def independent(launch: Launch, recordings: Mapping[int, Recording], plan: StepPlan) -> None:
-    """Raise InputError where the losses of samples depend on one another, or nobody can see. Statistics of a batch are said already."""
+    """Raise LossError where the losses of samples depend on one another, or nobody can see. Statistics of a batch are said already."""
     first = recordings[0]
     if plan.statistics or max(first.rows.values(), default=0) == 1 or first.world * plan.turns == 1:
         return
@@ -55,4 +55,4 @@ def independent(launch: Launch, recordings: Mapping[int, Recording], plan: StepP
             break
     unseen = not first.real and all(text.startswith(UNSEEN) for text, _ in wrong)
     help = "the fake backend hands out data that nobody sent: `--backend gloo` runs real processes" if unseen else BY_HAND
-    refuse_lines(first.script, first.source, wrong[:8], help=help)
+    refuse_loss(first.script, first.source, wrong[:8], help=help)

@@ -9,7 +9,7 @@ from itertools import combinations
 from math import prod
 
 from placeproof.core.diagnostics import InputError
-from placeproof.measure.record.chain import refuse_lines
+from placeproof.measure.record.chain import refuse_lines, refuse_loss
 from placeproof.measure.record.factor import Asked, readings, shown, written
 from placeproof.measure.record.meant import only_a_mean, remedy, with_multiple
 from placeproof.measure.record.plan import StepPlan
@@ -99,7 +99,7 @@ def _known(plan: StepPlan, first: Recording) -> None:
     counts = (1, turn.count, turn.rows, *plan.total)
     lost = [n for n in turn.numbers if abs(n) != 1 and not any(readings(abs(n) * count, sizes) for count in counts)]
     text = "this loss is a sum, multiplied by {}: that is no count of its elements, of samples, of ranks or of micro-batches"
-    refuse_lines(first.script, first.source, [(text.format(written(n)), turn.line) for n in lost[:1] if turn.summed])
+    refuse_loss(first.script, first.source, [(text.format(written(n)), turn.line) for n in lost[:1] if turn.summed])
 
 
 def _folded(plan: StepPlan, first: Recording, saying: Saying) -> None:

@@ -18,13 +18,15 @@ _STEPS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traced:
-    """A step program, and what to know about how it came about. ``divisors``: numbers that stand in the script, and may be of ranks."""
+    """A step program, and what to know about how it came about. ``divisors``: numbers that stand in the script, and may be of ranks.
+    ``sure``: what can be said of the next step is said; else all of it has to be."""
 
     text: str
     ranks: tuple[int, ...]
     world: int
     notes: tuple[str, ...]
     divisors: tuple[int, ...] = ()
+    sure: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +68,14 @@ class Later:
         if not first.goes_on or judge(program := read(traced.text)).word != "proved":
             return traced
         try:
-            other = _alone(replace(self.launch, step=number))
+            there = replace(self.launch, step=number)
+            other = _alone(there) if traced.sure else forked(there)[0]
             if other.step < number or not {*other.updates} & {*first.updates}:  # nothing, at an epoch's end, or another model
                 return traced
             found = self.traced(number)[0]
         except InputError as error:
+            if not traced.sure:
+                raise
             return _without(traced, f"step {number} cannot be said: {error.diagnostics[0].message}")
         following = read(found.text)
         if judge(following).word != "proved":

@@ -21,6 +21,7 @@ from typing import Generic, NoReturn, TypeVar
 from placeproof.core.diagnostics import Diagnostic, InputError, Place, refuse
 from placeproof.measure.processes import Outcome, cause, message, run
 from placeproof.measure.record.recording import Instead, Recording
+from placeproof.measure.record.together import Numbers, Samples
 from placeproof.measure.record.trail import last_said
 
 #: Seconds that ranks may take, unless it is said otherwise.
@@ -89,6 +90,16 @@ def received_once(launch: Launch, rank: int, trail: Path) -> Recording:
     """The same where backward reads what was received as it was when forward read it, whatever was received there since."""
     recording: Recording = _session().beyond(launch, rank, trail, keep=True)
     return recording
+
+
+def numbers_of(samples: Mapping[int, Samples], before: int, shift: float) -> Follow[Numbers]:
+    """What a rank comes to in a step with given samples, by ranks, after so many backward passes, with parameters moved by so much."""
+
+    def numbers(launch: Launch, rank: int, _: Path) -> Numbers:
+        found: Numbers = _session().as_numbers(launch, rank, samples.get(rank, {}), before, shift)
+        return found
+
+    return numbers
 
 
 def others_of(recordings: Mapping[int, Recording], way: int) -> Follow[list[tuple[str, int]]]:

@@ -11,7 +11,7 @@ from itertools import combinations
 from placeproof.core.mesh import USUAL_SPLITS
 from placeproof.measure.record.alike import differences
 from placeproof.measure.record.axes import Grid, ranks_of
-from placeproof.measure.record.chain import Axes, refuse_lines
+from placeproof.measure.record.chain import Axes, refuse_lines, refuse_loss
 from placeproof.measure.record.divided import read_divided
 from placeproof.measure.record.experts import read_experts
 from placeproof.measure.record.layers import Layers, averaged, read_layers
@@ -82,6 +82,10 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     """
     first = recordings[0]
     _means(recordings)
+    refuse_loss(first.script, first.source, [(f"this loss is not understood: {t.text}", t.line) for t in first.turns if t.text][:8])
+    sent = [e for e in first.events if e.kind in ("send", "recv") and not first.line]
+    refuse = refuse_lines if any(e.states for e in sent) else refuse_loss
+    refuse(first.script, first.source, [(f"the exchange `{e.kind}` cannot be said", e.line) for e in sent[:8]])
     refuse_lines(first.script, first.source, _unread(first)[:8])
     if not first.updates:
         refuse_lines(first.script, first.source, [("nothing was trained: no optimizer read a gradient", 0)])
@@ -124,12 +128,11 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
 
 
 def _unread(recording: Recording) -> list[tuple[str, int]]:
-    """Losses that are not understood, and exchanges that no program says."""
-    unread = [(f"this loss is not understood: {t.text}", t.line) for t in recording.turns if t.text]
-    return unread + [
+    """Exchanges that no program says."""
+    return [
         (f"the exchange `{e.kind}` cannot be said", e.line)
         for e in recording.events
-        if e.kind == "gather" or (e.kind in ("send", "recv") and (e.states or not recording.line)) or (e.kind == "all_to_all" and e.states)
+        if e.kind == "gather" or (e.kind in ("send", "recv") and e.states) or (e.kind == "all_to_all" and e.states)
     ]
 
 
@@ -253,7 +256,7 @@ def _once(recording: Recording) -> None:
         uses = [i for e in recording.events if e.kind == "use" and e.phase == "forward" and e.turn == number for i in e.states]
         if turn.several and min(map(uses.count, set(uses)), default=1) > 1:
             text = "this loss adds up those of several passes of the model: call `backward` on each"
-            refuse_lines(recording.script, recording.source, [(text, turn.line)])
+            refuse_loss(recording.script, recording.source, [(text, turn.line)])
 
 
 def _all_updated(recordings: Mapping[int, Recording], grid: Grid) -> None:
@@ -441,8 +444,6 @@ def _unlike(plan: StepPlan, recordings: Mapping[int, Recording], apart: Sequence
         elif differ and common:
             turn = next(i for i, given in enumerate(second.samples) if given in common)
             yield f"rank {b} gets samples that rank {a} gets, too, and others besides: here", second.turns[turn].line
-        elif differ and (mixed := _mixed(first, second)):
-            yield mixed
         elif differ and (frozen := _frozen(first, second)):
             yield f"`{frozen}` is not trained, and ranks {a} and {b} have other values of it", line
         else:
@@ -482,7 +483,14 @@ def _samples(plan: StepPlan, recordings: Mapping[int, Recording]) -> None:
     """Which axes see the same samples, and how many all see together."""
     first, sharing = recordings[0], [a for a, size in plan.grid.sizes.items() if size > 1 and plan.splits[a] in ("batch", "sequence")]
     plan.same = tuple(a for a in sharing if (r := recordings.get(plan.grid.neighbour(a))) is not None and r.samples == first.samples)
-    refuse_lines(first.script, first.source, list(_unlike(plan, recordings, [a for a in sharing if a not in plan.same])))
+    apart = [a for a in sharing if a not in plan.same]
+    refuse_lines(first.script, first.source, list(_unlike(plan, recordings, apart)))
+    pairs = [
+        (r, s)
+        for (a, r), (b, s) in combinations(recordings.items(), 2)
+        if any(plan.grid.place(a, x) != plan.grid.place(b, x) for x in apart)
+    ]
+    refuse_loss(first.script, first.source, [found for r, s in pairs if (found := _mixed(r, s)) is not None][:1])
     shared = 1
     for axis, size in plan.grid.sizes.items():
         shared *= size if plan.splits[axis] not in ("batch", "sequence", "layers") else 1

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import combinations, islice, product
+from itertools import islice, product
 from math import prod
 from pathlib import Path
 from time import monotonic
@@ -18,8 +18,9 @@ from typing import ParamSpec, TypeVar
 from placeproof.core.diagnostics import Diagnostic, InputError, Problems, refuse
 from placeproof.core.files import read_text
 from placeproof.core.mesh import SPLITS
+from placeproof.measure.record.agreeing import agree
 from placeproof.measure.record.axes import Grid, grid, with_stages
-from placeproof.measure.record.chain import BY_HAND, refuse_lines
+from placeproof.measure.record.chain import BY_HAND, LossError, noted, refuse_lines
 from placeproof.measure.record.checked import copies_end_alike, in_parts, independent
 from placeproof.measure.record.clips import clipped
 from placeproof.measure.record.constant import Again, ByChanceError, Saying, numbers_alike, of_axes, terms_alike, with_constant
@@ -39,6 +40,7 @@ from placeproof.measure.record.launch import (
     faked,
     forked,
     functions_of,
+    numbers_of,
     received_once,
     scaled_twice,
     with_samples,
@@ -51,10 +53,11 @@ from placeproof.measure.record.overwritten import overwritten
 from placeproof.measure.record.parted import parted
 from placeproof.measure.record.pipeline import by_stages, joined
 from placeproof.measure.record.plan import StepPlan, unlike_buffers
-from placeproof.measure.record.recording import Recording, Seen
+from placeproof.measure.record.recording import Recording
 from placeproof.measure.record.stages import read_stages
 from placeproof.measure.record.strayed import strayed
 from placeproof.measure.record.summed import summed
+from placeproof.measure.record.together import Numbers, Samples, Together, UnlikeError, together
 from placeproof.measure.record.untrained import untrained
 from placeproof.measure.record.witness import Witness
 from placeproof.measure.record.write import write
@@ -105,11 +108,11 @@ def trace(
     _check(count, splits or {})
     launch = Launch(script=script, world=count, step=step, arguments=tuple(arguments), timeout=timeout)
     try:
-        traced, first = _traced(launch, backend, splits or {}, constant)
+        traced, first = _step(launch, backend, splits or {}, constant)
         if said is None and _right_elsewhere(traced):
             text = f"with {count} ranks, a number that nobody has said, this step is wrong: with others it may be right"
             refuse("PP603", text, help="say how many ranks it is for: `--world N`")
-        later = Later(launch, lambda step: _traced(replace(launch, step=step), backend, splits or {}, constant))
+        later = Later(launch, lambda step: _step(replace(launch, step=step), backend, splits or {}, constant))
         return later.with_others(traced, first) if first.idle else later.with_next(traced, first)
     except EndedError:
         raise
@@ -160,7 +163,47 @@ def _of(launch: Launch, world: int) -> Launch:
     return launch if world == launch.world else replace(launch, world=world, idle=_IDLE)
 
 
-def _with_ranks(launch: Launch, backend: str, splits: Mapping[str, str], constant: Fraction | None) -> Again:
+def _step(launch: Launch, backend: str, splits: Mapping[str, str], constant: Fraction | None) -> tuple[Traced, Recording]:
+    """One step of a script, and what rank 0 did; where its loss is not read off what ranks do, as it is seen to be that of all samples."""
+    try:
+        return _traced(launch, backend, splits, constant)
+    except LossError as error:
+        if constant is not None or not 1 < launch.world <= _ALL_RANKS:
+            raise
+        try:
+            return _of_all(launch, splits)
+        except (InputError, UnlikeError) as unlike:
+            why = unlike.diagnostics[0].message if isinstance(unlike, InputError) else unlike
+            raise noted(error, f"nor is it seen to be of all samples together: {why}") from None
+
+
+def _of_all(launch: Launch, splits: Mapping[str, str]) -> tuple[Traced, Recording]:
+    """One step of a script, of which the loss is of all samples together, and what rank 0 did. Raises UnlikeError where it is not."""
+    recordings: dict[int, Recording] = forked(launch)
+    first = recordings[0]
+    if _named(launch, first):
+        raise UnlikeError("the script has its number of ranks as one of its own, also as one process")
+
+    def run(world: int, samples: Mapping[int, Samples], shift: float) -> Mapping[int, Numbers]:
+        return forked(replace(_of(launch, world), timeout=min(launch.timeout, _SOON)), numbers_of(samples, first.passed, shift))
+
+    whole = together(recordings, launch.world, run)
+    traced, first = _traced(launch, "gloo", splits, None, whole)
+    wrong = judge(read(traced.text)).word == "refuted"
+    if wrong == whole.alike:
+        raise UnlikeError(f"parameters after the step are {'' if wrong else 'not '}those of one process")
+    if wrong and not whole.mean:
+        raise UnlikeError(f"{whole.text}; of a loss that is no mean, that may be meant")
+    return replace(traced, sure=False), first
+
+
+def _named(launch: Launch, first: Recording) -> bool:
+    """Whether a script is told its number of ranks by a name that it reads, or by an argument."""
+    given = re.findall(r"\d+", " ".join(launch.arguments))
+    return str(launch.world) in given or re.search(r"\bWORLD\b(?!\s*=)", "\n".join(first.source)) is not None
+
+
+def _with_ranks(launch: Launch, backend: str, splits: Mapping[str, str], constant: Fraction | None, whole: Together | None = None) -> Again:
     """The step with so many ranks, those of the launch first."""
     spent = list[float]()
 
@@ -168,16 +211,18 @@ def _with_ranks(launch: Launch, backend: str, splits: Mapping[str, str], constan
         most = launch.timeout if world == launch.world else min(launch.timeout, max(_SOON, _OTHERS * spent[0]))
         began = monotonic()
         try:
-            return _planned(replace(_of(launch, world), timeout=most), backend, splits, constant)
+            return _planned(replace(_of(launch, world), timeout=most), backend, splits, constant, whole)
         finally:
             spent.append(monotonic() - began)
 
     return _once(planned)
 
 
-def _traced(launch: Launch, backend: str, splits: Mapping[str, str], constant: Fraction | None) -> tuple[Traced, Recording]:
-    """One step of a script, and what rank 0 did."""
-    count, again = launch.world, _with_ranks(launch, backend, splits, constant)
+def _traced(
+    launch: Launch, backend: str, splits: Mapping[str, str], constant: Fraction | None, whole: Together | None = None
+) -> tuple[Traced, Recording]:
+    """One step of a script, and what rank 0 did. ``whole``: its loss is of all samples together."""
+    count, again = launch.world, _with_ranks(launch, backend, splits, constant, whole)
     recordings, plan = again(count)
     first = recordings[0]
     text, asked = _said(first, plan, again)
@@ -186,9 +231,7 @@ def _traced(launch: Launch, backend: str, splits: Mapping[str, str], constant: F
         again = _once(lambda other: _as_one(*planned(other)))
         plan = again(count)[1]
         text, asked = _said(first, plan, again)
-    given = re.findall(r"\d+", " ".join(launch.arguments))
-    named = str(count) in given or re.search(r"\bWORLD\b(?!\s*=)", "\n".join(first.source)) is not None
-    saying = Saying(again, _worlds(first, plan), _said, named)
+    saying = Saying(again, _worlds(first, plan), _said, _named(launch, first))
     terms_alike(plan, first, saying)
     numbers_alike(plan, first, saying)
     if "clipping" in plan.not_compared:
@@ -205,7 +248,8 @@ def _traced(launch: Launch, backend: str, splits: Mapping[str, str], constant: F
         refuse_lines(first.script, first.source, list(dict.fromkeys(one for wrong in found.values() for one in wrong))[:8])
     if plan.divided:
         in_parts(launch, recordings, plan, wrong=judge(read(text)).word == "refuted")
-    independent(launch, recordings, plan)
+    if whole is None:
+        independent(launch, recordings, plan)
     if plan.unlike and judge(read(text)).word != "refuted":
         refuse_lines(first.script, first.source, [("parameters are treated in 3 ways: two groups can be said", 0)])
     notes = (*plan.notes, *plan.not_compared.values(), *plan.of)
@@ -256,9 +300,11 @@ def _as_one(
     return recordings, one
 
 
-def _planned(launch: Launch, backend: str, splits: Mapping[str, str], constant: Fraction | None) -> tuple[dict[int, Recording], StepPlan]:
-    """What ranks did, and the step that this is, of a loss with a given constant."""
-    recordings, plan = _run(launch, backend, splits)
+def _planned(
+    launch: Launch, backend: str, splits: Mapping[str, str], constant: Fraction | None, whole: Together | None
+) -> tuple[dict[int, Recording], StepPlan]:
+    """What ranks did, and the step that this is, of a loss with a given constant, or of all samples together."""
+    recordings, plan = _run(launch, backend, splits) if whole is None else _plan(forked(launch), splits, whole)
     if constant is None:
         return recordings, plan
     recordings[0].constants = tuple(range(len(plan.turn.numbers))) if constant != 1 else ()
@@ -292,13 +338,17 @@ def _run(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[dict[
     return _plan(forked(launch), splits)
 
 
-def _plan(recordings: dict[int, Recording], splits: Mapping[str, str]) -> tuple[dict[int, Recording], StepPlan]:
+def _plan(
+    recordings: dict[int, Recording], splits: Mapping[str, str], whole: Together | None = None
+) -> tuple[dict[int, Recording], StepPlan]:
     """The step that was seen, if the ranks agree on it."""
+    if whole is not None:
+        whole.shares(recordings)
     recordings, lines = joined(recordings)
     number_alike(recordings)
     shape = _shape(recordings[0], lines)
     for stage in by_stages(recordings, shape):
-        _agree(stage)
+        agree(stage)
     problems = Problems()
     for axis in sorted(set(splits) - set(shape.sizes)):
         problems.add("PP603", f"the script has no mesh axis `{axis}`", help=f"its axes are {', '.join(shape.sizes)}")
@@ -307,6 +357,8 @@ def _plan(recordings: dict[int, Recording], splits: Mapping[str, str]) -> tuple[
     plan = read_stages(recordings, shape, splits)
     if any(t.scale != plan.turn.scale for t in recordings[0].turns):
         plan = _as_one(recordings, plan, "the losses of the micro-batches are scaled differently")[1]
+    if whole is not None:
+        plan.not_compared["loss"] = whole.text
     if len(recordings) < recordings[0].world and plan.layers is None:  # where layers are split, real processes run as all of them
         plan.not_compared["ranks"] = f"of {recordings[0].world} ranks these were run, each alone: {', '.join(map(str, sorted(recordings)))}"
     plan.notes += [f"The axis {name} has one rank, and nothing is exchanged over it: of more ranks nothing is said." for name in left_out]
@@ -519,38 +571,3 @@ def _faked(launch: Launch) -> dict[int, Recording]:
     shape, world = _shape(recordings[0]), launch.world
     others = range(1, world) if world <= _ALL_RANKS else sorted({shape.neighbour(a) for a, n in shape.sizes.items() if n > 1})
     return recordings | {rank: faked(launch, rank) for rank in others}
-
-
-def _agree(recordings: Mapping[int, Recording]) -> None:
-    """Raise InputError at the first collective that the ranks of a group do not enter alike: the n-th of one rank meets the n-th of all."""
-    for first, other in combinations(recordings.values(), 2):
-        own = _met(first, other.rank)
-        for number, (a, b) in enumerate(zip(own, _met(other, first.rank), strict=False), start=1):
-            about = first.about(a), other.about(b)
-            alike = a.signature() == b.signature() and about[0] == about[1]
-            if not alike or first.places(a) != other.places(b):
-                what = f"they put gradients in other places of what they `{a.kind}`" if alike else _differs(a, b, *about)
-                refuse_lines(
-                    first.script,
-                    first.source,
-                    [(f"ranks {first.rank} and {other.rank} do not do the same in collective {number}: {what}", a.line)],
-                )
-        theirs, ranks = _met(other, first.rank), (first.rank, other.rank)
-        if len(own) != (count := len(theirs)):
-            (more, less), where = (ranks, own[count:]) if len(own) > count else (ranks[::-1], theirs[len(own) :])
-            text = f"rank {more} enters {abs(len(own) - count)} collectives more than rank {less}: first `{where[0].kind}`"
-            refuse_lines(first.script, first.source, [(text, where[0].line)])
-
-
-def _met(recording: Recording, rank: int) -> list[Seen]:
-    """The collectives that two ranks enter together."""
-    return [e for e in recording.events if e.group and rank in e.group and e.kind not in ("send", "recv")]
-
-
-def _differs(a: Seen, b: Seen, mine: frozenset[str], there: frozenset[str]) -> str:
-    if (a.kind, a.op) != (b.kind, b.op):
-        return f"`{a.kind}`{' ' + a.op if a.op else ''} meets `{b.kind}`{' ' + b.op if b.op else ''}"
-    if a.numel != b.numel or a.dtype != b.dtype:
-        return f"`{a.kind}` of {a.numel} {a.dtype} meets one of {b.numel} {b.dtype}"
-    own, others = (min(x - y, default="others") for x, y in ((mine, there), (there, mine)))
-    return f"`{a.kind}` of `{own}` meets one of `{others}`" if mine != there else f"`{a.kind}` with another root"

@@ -43,10 +43,12 @@ from placeproof.measure.record.launch import Launch
 from placeproof.measure.record.loss import gradients_of, read_loss, unread
 from placeproof.measure.record.modes import Called, Dispatched
 from placeproof.measure.record.nodes import Nodes
+from placeproof.measure.record.numbered import numbered
 from placeproof.measure.record.recording import Instead, Recording
 from placeproof.measure.record.samples import Enough, Replaced, Replacing, dependent, watched, ways
 from placeproof.measure.record.scalars import numbers
 from placeproof.measure.record.shadow import local
+from placeproof.measure.record.together import Numbers, Samples
 from placeproof.measure.record.trail import Trail
 from placeproof.measure.training.session import undisturbed
 
@@ -107,6 +109,14 @@ def with_others(launch: Launch, rank: int, recorded: Recording, way: int) -> lis
     halves = (frozenset((0,)), frozenset((1,)), frozenset((0, 1)))
     runs = [first, *(_replaced(launch, rank, recorded, half, first, chosen) for half in halves)]
     return dependent(runs, recorded)
+
+
+def as_numbers(launch: Launch, rank: int, samples: Samples, before: int, shift: float) -> Numbers:
+    """What this rank of the process group that exists comes to in a step, in double precision, with given samples."""
+    numbers, script = Numbers(), launch.script.resolve()
+    blank = Recording(rank=rank, world=launch.world, script=script.name, source=(), nodes=Nodes(), real=True)
+    _again(launch, rank, blank, numbered(numbers, samples, str(script), before, shift))
+    return numbers
 
 
 def as_functions(launch: Launch, rank: int, recorded: Recording) -> list[tuple[str, int]]:

@@ -1,0 +1,294 @@
+"""Runs a script with samples that are given to it, and notes the numbers that a step comes to: gradients before they are exchanged.
+
+Samples are where a script draws, loads or picks them, outside of modules. What it computes of them is computed, of whatever it was given.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.tensor import DTensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map
+
+from placeproof.measure.record.exchange import read_exchange
+from placeproof.measure.record.frames import line_of
+from placeproof.measure.record.loss import read_loss
+from placeproof.measure.record.samples import Enough
+from placeproof.measure.record.shadow import local, storage, written
+from placeproof.measure.record.together import Numbers, Origin, Samples
+from placeproof.measure.recorder import NAMESPACES
+
+#: Operations that draw samples; that pick, or put together, what is there; and that leave it as it is, somewhere else.
+_DRAWS = (
+    *("bernoulli", "exponential_", "log_normal_", "normal", "normal_", "poisson", "rand", "rand_like", "randint", "randint_like"),
+    *("randn", "randn_like", "random_", "uniform_"),
+)
+_PICKS = ("cat", "index", "index_select", "select", "slice", "split", "split_with_sizes", "stack", "unbind")
+_FRESH = ("_to_copy", "clone", "lift_fresh")
+_HANDED = (*_DRAWS, *_PICKS, *_FRESH)
+_MOVES = (*_FRESH, "copy_", "fill_", "zero_")
+#: What reads a number of a tensor: what Python makes of it is not seen.
+_LOOKS = ("_local_scalar_dense", "equal", "is_nonzero", "item")
+#: Of what a constant is made, whatever samples are.
+_CONSTANT = ("arange", "empty", "eye", "full", "linspace", "new_", "ones", "randperm", "scalar_tensor", "zeros")
+#: What makes an array of a tensor, and what Python is told of a tensor by.
+_ARRAY, _TOLD = Tensor.numpy, ("numpy", "tolist")
+#: Elements of what is kept.
+_LARGE = 1 << 22
+
+
+@dataclass(slots=True)
+class _Kind:
+    """What is known of a storage: it is ``made`` of parameters that are trained, of samples that are ``read``, or ``computed`` of anything;
+    and which samples it holds, if any, as a whole: their shape, strides and offset."""
+
+    storage: StorageWeakRef
+    made: bool = False
+    read: bool = False
+    computed: bool = False
+    origin: Origin | None = None
+    layout: tuple[tuple[int, ...], tuple[int, ...], int] = ((), (), 0)
+
+
+class _Sampled(TorchDispatchMode):
+    """Hands out given samples, and keeps what there is of them."""
+
+    def __init__(self, numbers: Numbers, samples: Samples, script: str) -> None:
+        super().__init__()
+        self.numbers, self.samples, self.script = numbers, samples, script
+        self.kinds: dict[int, _Kind] = {}
+        self.counts = Counter[tuple[object, ...]]()
+        self.off, self.looked, self.begun, self.inside = False, False, False, 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run an operation, and hand out samples instead of what it makes of them."""
+        if any(issubclass(t, (DTensor, AsyncCollectiveTensor)) for t in types):
+            return NotImplemented
+        out = func(*args, **(kwargs or {}))
+        if self.off:
+            return out
+        with _disable_current_modes(), torch.no_grad():
+            if func.namespace in NAMESPACES:
+                self._exchanges(func, args, kwargs or {}, out)
+                return out
+            return self._computes(func, args, kwargs or {}, out)
+
+    def _exchanges(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
+        done = read_exchange(func, args, kwargs, out)
+        if done is None:
+            return
+        kinds = [self._kind(local(t)) for t in done.reads]
+        made = any(k.made for k in kinds)
+        self.numbers.exchanged |= made and self.begun
+        for tensor in map(local, done.writes):
+            kind = self._kind(tensor)
+            kind.made, kind.read, kind.computed, kind.origin = kind.made or made, kind.read or any(k.read for k in kinds), True, None
+
+    def _computes(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
+        name = func._schema.name.rpartition("::")[2]
+        read, writes = _tensors((args, kwargs)), _tensors(written(func, args))
+        for tensor in read:
+            if storage(tensor) not in self.kinds:  # Python has made it, of what is not seen
+                self._kind(tensor).computed = tensor.is_floating_point() or self.looked
+        kinds = [self._kind(t) for t in read]
+        made, computed = any(k.made for k in kinds), any(k.computed for k in kinds)
+        self.looked |= name in _LOOKS and any(k.read for k in kinds)
+        picked = name in (*_DRAWS, *_PICKS, *_MOVES) or func.is_view
+        seen = not (self.looked and name in (*_PICKS, "lift_fresh", "fill_"))  # Python may have counted samples
+        computed |= not picked and bool(read) and not name.startswith(_CONSTANT)
+        for tensor in (*_tensors(out), *writes):
+            kind = self._kind(tensor)
+            kind.made, kind.read, kind.computed = kind.made or made, kind.read or any(k.read for k in kinds), kind.computed or computed
+        if made or computed or self.inside or not picked:
+            return out
+        if writes and not all(storage(t) in self.kinds and self._kind(t).origin is None for t in writes):
+            for tensor in writes if seen else ():
+                self._written(name, tensor)
+            return out
+        base = self._kind(args[0]).layout[0] or args[0].shape if func.is_view and name != "lift_fresh" else None
+        part = base is not None and args[0].shape != base
+        return tree_map(lambda value: self._handed(name, value, base), out) if seen and not part and name in _HANDED else out
+
+    def telling(self, tell: Callable[..., Any]) -> Callable[..., Any]:
+        """A method of tensors by which Python is told what is in one."""
+
+        def told(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+            with _disable_current_modes():
+                self.looked |= tensor.layout == torch.strided and self._kind(local(tensor)).read
+                return tell(tensor, *args, **kwargs)
+
+        return told
+
+    def _kind(self, tensor: Tensor) -> _Kind:
+        place = storage(tensor)
+        kind = self.kinds.get(place)
+        if kind is None:
+            kind = self.kinds[place] = _Kind(StorageWeakRef(tensor.untyped_storage()))
+        kind.made |= tensor.requires_grad
+        return kind
+
+    def _handed(self, name: str, value: Any, base: Sequence[int] | None) -> Any:
+        """What is handed out instead of a tensor of samples: a tensor of its own, also where these are some of those of a ``base``."""
+        if not _kept(value) or not value.dim() or (base is not None and value.shape[1:] != base[1:]):
+            return value
+        origin = self._next(name, value)
+        own = self._given(origin, value)
+        self.numbers.samples[origin] = _values(value if own is None else own)
+        tensor = value if own is None else own
+        if own is not None or base is None:
+            kind = self._kind(tensor)
+            kind.read, kind.origin, kind.layout = True, origin, (tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
+        return tensor
+
+    def _written(self, name: str, tensor: Tensor) -> None:
+        """A part of what holds samples was written: all of it is what is given."""
+        kind = self._kind(tensor)
+        if kind.origin is None or not _kept(tensor):
+            return
+        whole = tensor.as_strided(*kind.layout)
+        origin = self._next(name, whole)
+        own = self._given(origin, whole)
+        if own is not None and own.shape == whole.shape:
+            whole.copy_(own)
+        self.numbers.samples[origin] = _values(whole)
+
+    def _next(self, name: str, tensor: Tensor) -> Origin:
+        place = (line_of(self.script), name, str(tensor.dtype), tuple(tensor.shape[1:]))
+        self.counts[place] += 1
+        return (*place, self.counts[place])
+
+    def _given(self, origin: Origin, like: Tensor) -> Tensor | None:
+        given = self.samples.get(origin)
+        return None if given is None else torch.from_numpy(given.copy()).to(like.dtype)
+
+
+def _values(tensor: Tensor) -> NDArray[np.generic]:
+    values: NDArray[np.generic] = _ARRAY(tensor).copy()
+    return values
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    return [t for t in tree_leaves(values) if isinstance(t, Tensor) and t.layout == torch.strided]
+
+
+def _kept(value: Any) -> bool:
+    plain = type(value) is Tensor and value.layout == torch.strided and not value.requires_grad and not value.is_meta
+    return plain and value.device.type == "cpu" and value.dtype != torch.bfloat16 and 0 < value.numel() <= _LARGE
+
+
+class _Run:
+    """One run, up to the forward pass that follows the recorded step; of parameters that are moved, up to the loss."""
+
+    def __init__(self, mode: _Sampled, before: int, shift: float) -> None:
+        self.mode, self.numbers, self.before, self.shift = mode, mode.numbers, before, shift
+        self.known: dict[int, tuple[str, nn.Parameter]] = {}
+        self.moved = set[int]()
+
+    def register(self, module: nn.Module) -> None:
+        """A module is run: gradients of its parameters are noted, and it is moved before the step."""
+        for name, p in module.named_parameters():
+            if p.requires_grad and id(p) not in self.known:
+                own = f"{len(self.known)} {name.removeprefix('module.')}"
+                self.known[id(p)] = own, p
+                self.numbers.plain &= type(p) is nn.Parameter and p.layout == torch.strided and p.dtype == torch.float64
+                p.register_hook(partial(self._made, own))
+            if p.requires_grad and self.numbers.passes == self.before and id(p) not in self.moved:
+                self.moved.add(id(p))
+                own = self.known[id(p)][0]
+                chance = torch.Generator().manual_seed(len(self.numbers.directions))
+                direction = torch.randn(p.shape, dtype=torch.float64, generator=chance)
+                self.numbers.directions[own] = _values(direction)
+                if self.shift:
+                    p.add_(direction.to(p.dtype) * self.shift)
+
+    def _made(self, name: str, gradient: Tensor) -> None:
+        with _disable_current_modes(), torch.no_grad():
+            own = gradient.detach().to_dense() if gradient.layout != torch.strided else gradient.detach()
+            self.numbers.gradients[name] = self.numbers.gradients.get(name, 0.0) + _values(own.double())
+
+    def end(self) -> None:
+        """The step is over: what is left of parameters."""
+        if not self.numbers.left:
+            with _disable_current_modes(), torch.no_grad():
+                self.numbers.left.update({name: _values(p.detach().double()) for name, p in self.known.values()})
+
+    def called(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """How modules are called."""
+
+        def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            mode = self.mode
+            outer = not mode.inside and not mode.off and torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
+            if outer and self.numbers.passes > self.before:
+                raise Enough
+            if outer:
+                with _disable_current_modes(), torch.no_grad():
+                    self.register(module)
+                mode.begun = True
+                given = next((t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor) and t.dim()), None)
+                self.numbers.rows = self.numbers.rows or (0 if given is None else int(given.shape[0]))
+            mode.inside += 1
+            try:
+                return call(module, *args, **kwargs)
+            finally:
+                mode.inside -= 1
+
+        return called
+
+    def differentiated(self, backward: Callable[..., Any]) -> Callable[..., Any]:
+        """How losses are differentiated."""
+
+        def differentiated(tensors: Any, *args: Any, **kwargs: Any) -> None:
+            if not self.mode.off:
+                self._of(tensors if isinstance(tensors, Tensor) else next(iter(tensors)))
+            was, self.mode.off = self.mode.off, True
+            try:
+                backward(tensors, *args, **kwargs)
+            finally:
+                self.mode.off = was
+
+        return differentiated
+
+    def _of(self, loss: Tensor) -> None:
+        numbers = self.numbers
+        numbers.passes += 1
+        numbers.gradients.clear()
+        with _disable_current_modes():
+            turn = read_loss(loss, 0)
+            numbers.loss = float(loss.detach().sum())
+            numbers.factors = turn.numbers
+            numbers.mean = not (turn.text or turn.summed or turn.beside or turn.numbers) and turn.factor == 1
+        if self.shift and numbers.passes > self.before:
+            raise Enough
+
+
+@contextmanager
+def numbered(numbers: Numbers, samples: Samples, script: str, before: int, shift: float) -> Iterator[None]:
+    """Watch a run of a script, and fill ``numbers``. ``samples``: what it is given instead of its own; ``before``: how many backward passes
+    come before the step; ``shift``: by how much parameters are moved before its forward pass, in directions of chance."""
+    mode = _Sampled(numbers, samples, script)
+    run, default = _Run(mode, before, shift), torch.get_default_dtype()
+    with ExitStack() as stack:
+        torch.set_default_dtype(torch.float64)
+        stack.callback(torch.set_default_dtype, default)
+        stack.enter_context(mock.patch.object(torch.autograd, "backward", run.differentiated(torch.autograd.backward)))
+        stack.enter_context(mock.patch.object(nn.Module, "__call__", run.called(nn.Module.__call__)))
+        for name in _TOLD:
+            stack.enter_context(mock.patch.object(Tensor, name, mode.telling(getattr(Tensor, name))))
+        stack.callback(run.end)
+        stack.enter_context(mode)
+        yield
