@@ -677,7 +677,7 @@ REFUSED = {
     "a mean, and a sum divided by all samples": "the loss adds up means and sums",
     "weights of losses that are learned, of sums": "the loss adds up means and sums",
     "a loss that is multiplied by one of its own": "the loss is multiplied or divided by another tensor",
-    "a teacher that is copied before parameters are sent": "ranks run a copy of a module",
+    "a teacher that is copied before parameters are sent": "ranks run a module with other values",
     "a mean, and a sum": "the loss adds up means and sums",
     "weights of a rank, made beside the loss": "rank 1 computes `mul` with 3, and rank 0 with 2",
     "positives of a rank": "the losses of samples depend on one another",

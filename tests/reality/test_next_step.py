@@ -11,6 +11,8 @@ from placeproof.programs import read
 from placeproof.semantics.judge.verdict import judge
 
 HEAD = """
+import io
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -29,6 +31,39 @@ def train():
 """
 END = "    return model\n"
 UNITS = "units that are gathered, of which the first and the last are kept"
+#: A network that follows the one that is trained, and that losses read; a model that is made anew of what was saved.
+FOLLOWS = """
+    slow = torch.nn.Linear(4, 3)
+    slow.load_state_dict(model.module.state_dict())
+    for i in range(2):
+        opt.zero_grad()
+        with torch.no_grad():
+            aim = slow(x[i])
+        loss = F.mse_loss(model(x[i]), y[i] + aim)
+        loss.backward()
+        opt.step()
+        with torch.no_grad():
+            for s, p in zip(slow.parameters(), model.parameters()):
+                if {where}:
+                    s.lerp_(p, {rate})
+"""
+LOADED = """
+    opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for i in range(2):
+        opt.zero_grad()
+        F.mse_loss(model(x[i]), y[i]).backward()
+        opt.step()
+        if i == 0:
+            saved = io.BytesIO()
+            torch.save([model.module.state_dict(), opt.state_dict()], saved)
+            have = torch.load(io.BytesIO(saved.getvalue()))
+            model = DDP(torch.nn.Linear(4, 3))
+            opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+            model.module.load_state_dict(have[0])
+            if {where}:
+                opt.load_state_dict(have[1])
+"""
+OF_OTHERS = "step 2 cannot be said: ranks run a module with other values"
 #: Bodies, what is said of them, and with which words of what was not compared.
 BODIES = {
     "two steps": (
@@ -76,6 +111,15 @@ BODIES = {
         "proved",
         "",
     ),
+    "a target that follows": (FOLLOWS.format(where="True", rate="0.1"), "proved", ""),
+    "a target that follows on rank 0": (FOLLOWS.format(where="rank == 0", rate="0.1"), "proved", OF_OTHERS),
+    "a target that follows by the own loss": (FOLLOWS.format(where="True", rate="0.1 * loss.detach()"), "proved", OF_OTHERS),
+    "a state that is loaded": (LOADED.format(where="True"), "proved", ""),
+    "a state that is loaded on rank 0": (
+        LOADED.format(where="rank == 0"),
+        "proved",
+        "step 2 cannot be said: the optimizer of rank 1 begins with something else",
+    ),
     "the second step is not reduced": (
         "    for i in range(2):\n        opt.zero_grad()\n        (model if i == 0 else model.module).train()\n"
         "        F.mse_loss((model if i == 0 else model.module)(x[i]), y[i]).backward()\n        opt.step()\n",
@@ -105,4 +149,4 @@ def test_the_next_step_is_looked_at(name: str, tmp_path: Path) -> None:
     assert [key for key, _ in program.not_compared] == (["next_step"] if said else [])
     assert all(said in text for _, text in program.not_compared)
     assert ("This is step 2: step 1 is proved by itself." in traced.text) == (word == "refuted")
-    assert ("Step 2 is proved, too." in traced.text) == (name in ("two steps", UNITS))
+    assert ("Step 2 is proved, too." in traced.text) == (name in ("two steps", UNITS, "a target that follows", "a state that is loaded"))

@@ -7,7 +7,7 @@ fixed matrix: so what its losses, its backward passes and its updates by hand ar
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -62,6 +62,8 @@ class Computed:
         self.sizes: set[int] = set()
         self.buffers: set[int] = set()
         self.registered: dict[int, StorageWeakRef] = {}
+        self._modules: dict[int, int] = {}
+        self._next: dict[str, str] = {}
         self.results: dict[int, tuple[StorageWeakRef, int]] = {}
         self.unwritten = Memory()
         self._later: dict[int, tuple[StorageWeakRef, frozenset[_Done]]] = {}
@@ -76,16 +78,26 @@ class Computed:
         """A module has this as a parameter."""
         self.registered[storage(local(parameter))] = StorageWeakRef(local(parameter).untyped_storage())
 
-    def reads(self, module: nn.Module) -> None:
-        """A module was run: what it has of parameters that no gradient is made of, and that nobody has registered, as a copy of a module
-        has, is compared like buffers."""
+    def reads(self, module: nn.Module, changed: Callable[[Tensor], bool | None], *, later: bool) -> None:
+        """A module was run. What it has of parameters that no gradient is made of is compared like buffers: those that nobody has
+        registered, as of a copy of a module; and of later steps all, since a teacher may follow what is trained: ``changed`` or not, of
+        those. ``later``: it is read for the step that follows."""
         from placeproof.measure.record.digests import digest
 
+        number = self._modules.setdefault(id(module), len(self._modules))
+        buffers = self._next if later else self.recording.buffers
         for name, own in module.named_parameters():
             known = self.registered.get(storage(own)) if local(own) is own else None
             trained = torch.is_grad_enabled() and own.requires_grad
-            if local(own) is own and not trained and (known is None or known.expired()) and not own.is_meta:
-                self.recording.buffers.setdefault(f"{COPIED}{name}", digest(own))
+            place = f"{COPIED}{name}{f' (module {number})' if number else ''}"
+            if local(own) is own and not trained and not own.is_meta and place not in buffers:
+                another = known is None or known.expired() or changed(own)
+                buffers |= {} if another is None else {place: digest(own) if another else "as it was"}
+
+    def begins(self) -> dict[str, str]:
+        """Another step begins: what was read for it already."""
+        read, self._next = self._next, {}
+        return read
 
     def given(self, values: Iterable[Tensor]) -> None:
         """Samples that a model is given."""

@@ -29,7 +29,7 @@ from placeproof.measure.record.nodes import AGAIN, COLLECTIVES, NOTHING, ZERO, N
 from placeproof.measure.record.recording import Piece, Recording, Seen, State, Where
 from placeproof.measure.record.runs import Runs, combined, mapped
 from placeproof.measure.record.shadow import Shadows, local, partial_over, split_over, written
-from placeproof.measure.record.steps import Given, Optimizers
+from placeproof.measure.record.steps import Given, Optimizers, settings
 from placeproof.measure.record.stretches import Stretches, is_result
 from placeproof.measure.record.trail import Trail
 from placeproof.measure.recorder import NAMESPACES
@@ -93,7 +93,8 @@ class Follower:
             if self.frozen or part.is_meta or (self.shadows.known(part) and self.shadows.terms(part)):
                 return
             index = len(self.recording.states)
-            self.recording.states.append(State(name=f"parameter {index}", numel=part.numel(), dim=part.dim(), digest=digest(part)))
+            state = State(name=f"parameter {index}", numel=part.numel(), dim=part.dim(), digest=digest(part), late=self.done > 0)
+            self.recording.states.append(state)
             self.shadows.write(part, self.nodes.add(Node(kind="param", index=index)))
             self._keep_sums([part])
 
@@ -104,11 +105,15 @@ class Follower:
             if len(terms) == 1 and self.nodes[n].kind == "param":
                 self.recording.states[self.nodes[n].index].name = name
 
+    def changed(self, parameter: Tensor) -> bool | None:
+        """Whether a parameter that is not trained is not what it was in the set-up; None in the first step, where that is compared."""
+        own = {self.recording.states[i].digest for i in self.states_of(parameter)}
+        return digest(local(parameter)) not in own if self.done or self.phase in ("update", "after") else None
+
     def runs(self, module: nn.Module) -> None:
         """A module is run that no other one runs."""
-        with _disable_current_modes():
-            for index in self.nodes.of_all(n for p in module.parameters() for n in self.shadows.terms(local(p))):
-                self.recording.states[index].run = True
+        for index in (i for p in module.parameters() for i in self.states_of(p)):
+            self.recording.states[index].run = True
 
     def leaf(self, tensor: Tensor) -> None:
         """Forward reads a tensor of which a gradient will be made."""
@@ -235,18 +240,16 @@ class Follower:
 
     # The update.
 
-    def settings(self, groups: Sequence[Mapping[str, Any]], state: Mapping[Any, Mapping[str, Any]]) -> None:
-        """What an optimizer updates with: its settings; and, before the first update, what it keeps of parameters."""
-        if self.frozen or not self.recording.turns:
-            return
+    def states_of(self, tensor: Tensor) -> frozenset[int]:
+        """The parameters that a tensor is, or is made of, by their numbers."""
         with _disable_current_modes():
-            for group in groups:
-                said = {name: float(v) if isinstance(v, Tensor) else v for name, v in group.items() if name != "params"}
-                self.recording.settings |= {f"{name} {value}" for name, value in said.items()}
-            for p in (p for group in groups for p in group["params"] if not self.done):
-                kept = [f"{name} {digest(local(v))}" for name, v in sorted(state.get(p, {}).items()) if isinstance(v, Tensor)]
-                for index in self.nodes.of_all(self.shadows.terms(local(p))):
-                    self.recording.states[index].kept = ", ".join(kept)
+            return self.nodes.of_all(self.shadows.terms(local(tensor)))
+
+    def settings(self, optimizer: torch.optim.Optimizer) -> None:
+        """What an optimizer begins its update with."""
+        if not self.frozen and self.recording.turns:
+            with _disable_current_modes():
+                settings(self.recording, optimizer, self.states_of, later=bool(self.done))
 
     def before_update(self, parameters: Sequence[Tensor], scale: Fraction | None = None) -> None:
         """An optimizer begins its step: what gradients are now is what the update reads, divided by a loss's scale if it has one."""
@@ -330,7 +333,7 @@ class Follower:
         self.recording.updates, self.recording.settings, self.phase = {}, set(), "forward"
         self.recording.graphs, self.recording.numbers, self.recording.beside = [], {}, {}
         self.after.clear()
-        self.recording.buffers = of_buffers(self.model, read=True)
+        self.recording.buffers = of_buffers(self.model, read=True) | self.computed.begins()
 
     def end(self) -> None:
         """The step is over: what parameters are now is what it leaves."""
@@ -341,7 +344,7 @@ class Follower:
         self.recording.buffers_left = of_buffers(self.model, read=False)
         self.recording.step, self.recording.goes_on = self.done + (self.done < self.step), self.done >= self.step
         with _disable_current_modes():
-            self.recording.idle = self.optimizers.idle(self.recording.updates, lambda p: self.nodes.of_all(self.shadows.terms(local(p))))
+            self.recording.idle = self.optimizers.idle(self.recording.updates, self.states_of)
             self._keep()
 
     def _keep(self) -> None:

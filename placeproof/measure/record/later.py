@@ -70,7 +70,7 @@ class Later:
         try:
             there = replace(self.launch, step=number)
             other = _alone(there) if traced.sure else forked(there)[0]
-            if other.step < number or not {*other.updates} & {*first.updates}:  # nothing, at an epoch's end, or another model
+            if other.step < number or not other.updates:  # nothing, at an epoch's end
                 return traced
             found = self.traced(number)[0]
         except InputError as error:

@@ -246,7 +246,8 @@ def unlike_settings(first: Recording, other: Recording) -> Iterator[str]:
     if all(alone):
         yield f"rank {other.rank} updates with {alone[1]}, and rank {first.rank} with {alone[0]}"
     pairs = [(a, b) for i, (a, b) in enumerate(zip(first.states, other.states, strict=False)) if {i} <= {*first.updates} & {*other.updates}]
-    for name in (a.name for a, b in pairs if a.digest == b.digest and a.kept != b.kept):
+    alike = [(a, b) for a, b in pairs if first.passed or a.digest == b.digest or (a.synced and b.synced)]
+    for name in (a.name for a, b in alike if a.kept != b.kept):
         yield f"the optimizer of rank {other.rank} begins with something else of `{name}` than that of rank {first.rank}"
 
 
@@ -424,7 +425,7 @@ def _buffers(plan: StepPlan, recordings: Mapping[int, Recording]) -> None:
 
 def _unlike_text(name: str) -> str:
     if name.startswith(COPIED):
-        return f"ranks run a copy of a module, with other values of `{name.removeprefix(COPIED)}`, which is not trained"
+        return f"ranks run a module with other values of `{name.removeprefix(COPIED)}`, which is not trained"
     return f"ranks have other values of the buffer `{name}` before the step"
 
 

@@ -324,7 +324,8 @@ def _run(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[dict[
             raise
         return _plan(forked(launch), splits)
     comes = any(e.kind in ("all_to_all", "recv") for r in alone.values() for e in r.events)  # what, the fake backend does not know
-    if comes or unlike_buffers(alone.values()):  # which may be sent before the step
+    late = any(state.late for r in alone.values() for state in r.states)
+    if comes or late or unlike_buffers(alone.values()):  # which may be sent before the step
         return _plan(forked(launch), splits)
     exchanged = any(r.exchanges for r in alone.values())
     try:

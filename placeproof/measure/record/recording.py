@@ -109,7 +109,7 @@ class State:
     groups. ``overwritten``: an optimizer updated it, and after the step something else is there, which is not what was sent.
     ``astray``: what was gathered of it is updated, and not what it is gathered from. ``kept``: digests of what an optimizer has of it
     before the first step. ``constant``: all elements that forward read are equal; ``run``: a module that has it was run. ``rates``: by
-    what gradients are multiplied in updates by hand.
+    what gradients are multiplied in updates by hand. ``late``: it was made after an update, and begins with what nobody may have exchanged.
     """
 
     name: str
@@ -127,6 +127,7 @@ class State:
     kept: str = ""
     constant: bool = False
     run: bool = False
+    late: bool = False
     rates: frozenset[Fraction] = frozenset()
     synced: list[tuple[int, ...]] = field(default_factory=list)
 

@@ -295,7 +295,7 @@ def _hooks(follower: Follower) -> Iterator[None]:
     def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         scale = getattr(optimizer, "grad_scale", None)  # set by a GradScaler for optimizers that unscale by themselves
         follower.optimizers.updates(optimizer)
-        follower.settings(optimizer.param_groups, optimizer.state)
+        follower.settings(optimizer)
         follower.before_update([p for group in optimizer.param_groups for p in group["params"]], number(scale))
 
     def after(optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -361,9 +361,9 @@ def _given(follower: Follower) -> Iterator[None]:
             out = call(module, *args, **kwargs)
         finally:
             follower.inside -= 1
-        if not follower.inside and not follower.frozen and follower.phase in ("setup", "forward", "between"):
+        if not follower.inside and not follower.frozen and follower.phase != "backward":
             with _disable_current_modes():
-                follower.computed.reads(module)
+                follower.computed.reads(module, follower.changed, later=follower.phase in ("update", "after"))
         if made is not None:
             follower.stretches.result(made, tree_leaves(out))
             follower.computed.made(local(t) for t in tree_leaves(out) if isinstance(t, Tensor))

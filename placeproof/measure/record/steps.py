@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.digests import digest
 from placeproof.measure.record.recording import Recording
+from placeproof.measure.record.shadow import local
 
 
 class Optimizers:
@@ -66,6 +67,18 @@ class Optimizers:
             own = frozenset[int]().union(*(states(p) for group in optimizer.param_groups for p in group["params"]))
             left |= own if not own & known else frozenset()
         return left
+
+
+def settings(recording: Recording, optimizer: Optimizer, states: Callable[[Tensor], frozenset[int]], *, later: bool) -> None:
+    """Write down what an optimizer updates with: its settings, and what it keeps of parameters; of a ``later`` step without numbers, since
+    the fake backend has exchanged no gradients before."""
+    for group in optimizer.param_groups:
+        said = {name: float(v) if isinstance(v, Tensor) else v for name, v in group.items() if name != "params"}
+        recording.settings |= {f"{name} {value}" for name, value in said.items()}
+        for p in group["params"]:
+            own = [(name, v) for name, v in sorted(optimizer.state.get(p, {}).items()) if isinstance(v, Tensor)]
+            for index in states(p):
+                recording.states[index].kept = ", ".join(name if later else f"{name} {digest(local(v))}" for name, v in own)
 
 
 class Given:
