@@ -46,6 +46,28 @@ SCRIPTS = {
 }
 
 
+#: A mesh of which one axis is the same with any number of ranks, and a loss that is divided by it.
+ON_A_MESH = """
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+WORLD = 4
+
+
+def train():
+    mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("dp", "cp"))
+    torch.manual_seed(0)
+    net = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    x, y = (torch.randn(8, n).chunk(dist.get_world_size())[dist.get_rank()] for n in (4, 3))
+    ({loss}).backward()
+    for p in net.parameters():
+        for axis in ("dp", "cp"):
+            dist.all_reduce(p.grad, group=mesh.get_group(axis))
+            p.grad /= mesh[axis].size()
+    optimizer.step()
+"""
 HARD_CODED = BODY.format(chunks=1, loss=MEAN, after="p.grad /= 4")
 
 
@@ -71,6 +93,32 @@ def test_which_constant_is_meant_is_asked_and_then_the_step_is_right_or_wrong(na
     assert "--loss-constant" in (refused.value.diagnostics[0].help or "") or "half a loss" in name
     for constant, word in meant.items():
         assert judge(read(trace(script, constant=Fraction(constant)).text)).word == word, constant
+
+
+@pytest.mark.parametrize(
+    ("loss", "constant", "word"),
+    [
+        ("mse / mesh['cp'].size()", "1", "refuted"),
+        ("0.5 * mse", "1/2", "proved"),
+        ("mse + out.pow(2).mean() / mesh['cp'].size()", None, None),
+        ("mse + 0.3 * out.pow(2).mean()", None, "proved"),
+        ("0.3 * mse", None, "proved"),
+    ],
+)
+@pytest.mark.parametrize("other", ["cp", "replicate"])
+def test_a_number_that_may_be_of_an_axis_that_never_changes_is_no_constant(
+    loss: str, constant: str | None, word: str | None, other: str, tmp_path: Path
+) -> None:
+    """With the constant that is said the step is right or wrong."""
+    from placeproof.measure.record.record import trace
+
+    script, body = tmp_path / "script.py", "out = net(x)\n    mse = (out - y).pow(2).mean()\n    ({loss})"
+    script.write_text(ON_A_MESH.replace("({loss})", body).format(loss=loss).replace("cp", other))
+    if constant is not None or word is None:
+        with pytest.raises(InputError, match="may be a constant, or"):
+            trace(script)
+    if word is not None:
+        assert judge(read(trace(script, constant=constant and Fraction(constant)).text)).word == word
 
 
 def test_a_number_for_ranks_is_wrong_with_the_ranks_that_are_said(tmp_path: Path) -> None:

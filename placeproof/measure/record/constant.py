@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -57,7 +57,9 @@ def with_constant(plan: StepPlan, first: Recording, program: Program, saying: Sa
             return found
     _known(plan, first)
     _folded(plan, first, saying)
-    only_a_mean(plan, first, numbers, lambda: None if program[1].fixed or saying.named else _elsewhere(saying, len(plan.turn.numbers))[0])
+    only_a_mean(
+        plan, first, numbers, lambda: None if program[1].fixed or saying.named else _elsewhere(plan, saying, len(plan.turn.numbers))[0]
+    )
     return plan, program
 
 
@@ -108,7 +110,7 @@ def _folded(plan: StepPlan, first: Recording, saying: Saying) -> None:
     counts = (1, plan.turn.count, plan.turn.rows)
     known = {n for n in plan.turn.numbers if any(readings(abs(n) * count, sizes) for count in counts)}
     odd = [(i, n) for i, n in enumerate(plan.turn.numbers) if n not in first.scales | known]
-    if plan.turn.summed or not odd or (other := _elsewhere(saying, len(plan.turn.numbers))[0]) is None:
+    if plan.turn.summed or not odd or (other := _elsewhere(plan, saying, len(plan.turn.numbers))[0]) is None:
         return
     lost = [n for i, n in odd if other.turn.numbers[i] != n]
     text = "the loss is multiplied by {}, another number with other numbers of ranks: multiply by a constant and by ranks apart"
@@ -120,13 +122,14 @@ def _constant(plan: StepPlan, first: Recording, places: Sequence[int], saying: S
     numbers = [plan.turn.numbers[i] for i in places if plan.turn.numbers[i] != -1]
     if not numbers:
         return True
-    other, tried = _elsewhere(saying, len(plan.turn.numbers))
+    other, tried = _elsewhere(plan, saying, len(plan.turn.numbers))
     if other is not None and any(other.turn.numbers[i] != plan.turn.numbers[i] for i in places):
         return False
     common = len(plan.turn.common) if plan.turn.beside else len(plan.turn.numbers)
     named = saying.named or other is None
     found = [(plan.turn.numbers[i], i < common) for i in places if plan.turn.numbers[i] != -1]
-    ways = [(n, way) for n, around in found for way in _ways(n, plan, named=named, around=around)]
+    same = {*plan.grid.sizes} if named else {*_same(plan, other)}
+    ways = [(n, way) for n, around in found for way in _ways(n, plan, same, around=around)]
     if other is None and not ways:
         ways = [(numbers[0], f"a product of the number of ranks ({tried})")]
     text = "the loss is multiplied by {}, which may be a constant, or {}: a script with which the two differ can be recorded"
@@ -136,29 +139,37 @@ def _constant(plan: StepPlan, first: Recording, places: Sequence[int], saying: S
     return True
 
 
-def _elsewhere(saying: Saying, count: int | None = None) -> tuple[StepPlan | None, str]:
-    """The step with another number of ranks, and why there is none. ``count``: of the numbers around its loss, which are compared one by
-    one; a division by a single rank is none."""
-    tried = ""
+def _elsewhere(plan: StepPlan, saying: Saying, count: int | None = None) -> tuple[StepPlan | None, str]:
+    """The step with another number of ranks, and of every axis if there is one, and why there is none. ``count``: of the numbers around its
+    loss, which are compared one by one; a division by a single rank is none."""
+    tried, found = "", None
     for world in saying.worlds:
         try:
             other = saying.again(world)[1]
         except InputError as error:
             tried = f"with {world} ranks: {error.diagnostics[0].message}"
             continue
-        if count is None or len(other.turn.numbers) == count:
+        if count is not None and len(other.turn.numbers) != count:
+            tried = f"with {world} ranks: the loss has other numbers"
+        elif not _same(plan, other):
             return other, ""
-        tried = f"with {world} ranks: the loss has other numbers"
-    return None, tried
+        else:
+            found = found or other
+    return found, "" if found is not None else tried
 
 
-def _ways(number: Fraction, plan: StepPlan, *, named: bool, around: bool) -> Iterator[str]:
-    """What else a number that is the same with other numbers of ranks may be: what does not change with these. ``around``: it is around
-    all that the loss adds up."""
+def _same(plan: StepPlan, other: StepPlan | None) -> dict[str, int]:
+    """The degrees that are the same in another recording: a number that is made of these does not change, as a constant does not."""
+    return {axis: n for axis, n in plan.grid.sizes.items() if n > 1 and (other is None or other.grid.sizes.get(axis) == n)}
+
+
+def _ways(number: Fraction, plan: StepPlan, same: Collection[str], *, around: bool) -> Iterator[str]:
+    """What else a number that is the same with other numbers of ranks may be: what does not change with these, as the degrees of the
+    ``same`` axes. ``around``: it is around all that the loss adds up."""
     sizes = plan.grid.sizes if plan.turns == 1 else {**plan.grid.sizes, "microbatches": plan.turns}
     counts = {"elements": plan.turn.count, "samples": plan.turn.rows}
     for powers in sorted(readings(number, sizes)):
-        if named or any(n == "microbatches" for n, _ in powers):
+        if any(n == "microbatches" for n, _ in powers) or all(n in same for n, _ in powers):
             yield f"`{shown(powers)}`"
     for name, count in counts.items():
         if count > 1 and number in (count, Fraction(1, count)):
@@ -175,14 +186,16 @@ def terms_alike(plan: StepPlan, first: Recording, saying: Saying) -> None:
     lost = [] if any(_of_batches(n, plan) for n in plan.turn.common) else [n for n in plan.turn.apart if _of_batches(n, plan)]
     text = "some terms of this loss are multiplied by {}, and others not: of micro-batches, or a weight? Multiply their sum by it"
     refuse_lines(first.script, first.source, [(text.format(written(n)), plan.turn.line) for n in lost[:1]])
-    other, tried = _elsewhere(saying)
+    other, tried = _elsewhere(plan, saying)
     if other is not None and other.turn.scale[2] != own:
         refuse_lines(
             first.script, first.source, [("with another number of ranks the terms of this loss have other weights", plan.turn.line)]
         )
-    unclear = [f for f, _, _ in plan.turn.beside if other is None and abs(f) != 1 and readings(abs(f), plan.grid.sizes)]
-    text = "a term of this loss is multiplied by {}, which may be a constant, or a product of the number of ranks ({})"
-    refuse_lines(first.script, first.source, [(text.format(written(f), tried), plan.turn.line) for f in unclear[:1]])
+    unclear = [f for f, _, _ in plan.turn.beside if abs(f) != 1 and readings(abs(f), _same(plan, other))]
+    text = "a term of this loss is multiplied by {}, which may be a constant, or a product of the number of ranks{}"
+    refuse_lines(
+        first.script, first.source, [(text.format(written(f), f" ({tried})" if tried else ""), plan.turn.line) for f in unclear[:1]]
+    )
 
 
 def _of_batches(number: Fraction, plan: StepPlan) -> bool:
@@ -197,7 +210,7 @@ def numbers_alike(plan: StepPlan, first: Recording, saying: Saying) -> None:
     numbers = _numbers(plan)
     if all(abs(n) in (0, 1) for n, _ in numbers):
         return
-    other, tried = _elsewhere(saying)
+    other, tried = _elsewhere(plan, saying)
     unclear = [n for n, given in numbers if not given and abs(n) != 1 and readings(abs(n), plan.grid.sizes)]
     text = ""
     if other is not None and _numbers(other) != numbers:

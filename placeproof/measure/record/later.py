@@ -70,7 +70,8 @@ class Later:
         try:
             there = replace(self.launch, step=number)
             other = _alone(there) if traced.sure else forked(there)[0]
-            if other.step < number or not other.updates:  # nothing, at an epoch's end
+            other = forked(there)[0] if other.step < number else other  # a run that stops early, or nothing, at an epoch's end
+            if other.step < number or not other.updates:
                 return traced
             found = self.traced(number)[0]
         except InputError as error:

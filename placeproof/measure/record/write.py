@@ -117,6 +117,13 @@ class _Writer:
                 return f"{above if above == '1' else f'({above})'} / n"
         return self.factor(where, value, prefer, line)
 
+    @property
+    def constant(self) -> Fraction:
+        """The constant of the loss that a contract says. Of equal parts of the tokens of a sample none speaks: there it is in the loss that
+        passes are of, as the head says."""
+        counted = self.plan.uneven or self.summed or "sequence" not in self.plan.splits.values()
+        return self.plan.constant if counted else Fraction(1)
+
     def _own(self) -> str | None:
         """The factor between a sum that is divided by its own number of elements, or of samples, and a mean; None if it is not."""
         turn = self.plan.turn
@@ -130,7 +137,7 @@ class _Writer:
         """A pass's gradient as autograd gives it, from that of the mean loss."""
         turn = self.plan.turn
         expr = f"scale({expr}, tokens({'i' if self.plan.turns > 1 else ''}))" if self.summed else expr
-        expr = f"scale({expr}, {written(self.plan.constant)})" if self.plan.constant != 1 else expr
+        expr = f"scale({expr}, {written(self.constant)})" if self.constant != 1 else expr
         scaled = self.own is None and (turn.scaled or turn.factor != 1)
         text = self._scale("loss", turn.factor, ("microbatches", *self.plan.grid.sizes), turn.line) if scaled else self.own or "1"
         return expr if text == "1" else f"scale({expr}, {text})"
@@ -165,8 +172,8 @@ class _Writer:
             self.add(f"inner({axis}={size})")
         options = {"statistics": "batch"} if plan.statistics else {}
         options |= {"clip": "global_norm"} if any(p.chain.clip for p in plan.parts) else {}
-        if plan.constant != 1:
-            options["loss"] = f"{written(plan.constant)} * mean_over({'tokens' if plan.uneven or self.summed else 'micro_batches'})"
+        if self.constant != 1:
+            options["loss"] = f"{written(self.constant)} * mean_over({'tokens' if plan.uneven or self.summed else 'micro_batches'})"
         if options:
             self.add(f"reference({', '.join(f'{k}={v}' for k, v in options.items())})")
         without = [n for n, said in (("equal-initial-states", plan.unequal), ("equal-token-counts", plan.uneven or self.summed)) if said]
