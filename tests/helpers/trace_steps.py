@@ -709,7 +709,7 @@ STEPS = {
         net().square().mean().backward()
         optimizer.step()
         """,
-        "is given a tensor before this backward pass: samples of ranks cannot be compared",
+        "is given a tensor without a gradient before this pass: samples of ranks cannot be compared",
     ),
     "a look at other samples between steps": (
         """

@@ -193,6 +193,26 @@ def _torch() -> None:
 
 
 @pytest.mark.usefixtures("_torch")
+@pytest.mark.parametrize("waits", ["for work in works: work.wait()", "works[0].wait()", "pass", "works.clear()"])
+def test_what_an_all_reduce_works_on_is_waited_for(waits: str, tmp_path: Path) -> None:
+    body = f"""
+        net, (x, y) = model(), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x), y).backward()
+        works = [dist.all_reduce(p.grad, async_op=True) for p in net.parameters()]
+        {waits}
+        for p in net.parameters():
+            p.grad /= dist.get_world_size()
+        optimizer.step()
+    """
+    if waits.startswith("for"):
+        assert verdict(recorded(tmp_path, body)) == "proved"
+    else:
+        with pytest.raises(InputError, match="is given what an all-reduce still works on"):
+            recorded(tmp_path, body)
+
+
+@pytest.mark.usefixtures("_torch")
 @pytest.mark.parametrize("name", RECORDED)
 def test_recording_again_gives_the_same(name: str) -> None:
     from placeproof.measure.record.record import trace

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from placeproof.measure.record.nodes import NOTHING, Node, Nodes
 from placeproof.measure.record.runs import Runs, chained, mapped
-from placeproof.measure.record.shadow import Shadows
+from placeproof.measure.record.shadow import Shadows, local
 from placeproof.measure.recorder import SILENT, TABLE, group_name, reduction, tensors_of
 
 #: Where the argument that is read, and the one that is written, of an operation is called otherwise than ``input`` and the result.
@@ -30,6 +31,38 @@ class Exchanged:
     root: int
     reads: tuple[Tensor, ...]
     writes: tuple[Tensor, ...]
+
+
+class Underway:
+    """All-reduces that were begun, by the memory that they change: nobody may read or write it before they are waited for."""
+
+    def __init__(self) -> None:
+        self._spans: dict[int, tuple[int, int, int]] = {}
+        self._begun = 0
+
+    def begins(self, tensor: Tensor) -> int:
+        """One goes on: its number."""
+        self._begun += 1
+        self._spans[self._begun] = _span(local(tensor))
+        return self._begun
+
+    def ends(self, number: int) -> None:
+        """One was waited for."""
+        self._spans.pop(number, None)
+
+    def meets(self, tensors: Iterable[Tensor]) -> bool:
+        """Whether one works on what these tensors hold."""
+        if not self._spans:
+            return False
+        theirs = [_span(local(t)) for t in tensors if t.layout == torch.strided]
+        return any(a == b and first < last and start < end for a, start, last in self._spans.values() for b, first, end in theirs)
+
+
+def _span(tensor: Tensor) -> tuple[int, int, int]:
+    """The storage of a tensor, and from where to where it has elements there."""
+    start = int(tensor.storage_offset())
+    reach = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)) + 1 if tensor.numel() else 0
+    return tensor.untyped_storage()._cdata, start, start + reach
 
 
 def read_exchange(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Exchanged | None:

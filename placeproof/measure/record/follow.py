@@ -22,7 +22,7 @@ from placeproof.measure.record.axes import key
 from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.computed import ASIDE, Computed, Memory
 from placeproof.measure.record.digests import by_row, bytes_of, digest, of_buffers
-from placeproof.measure.record.exchange import Exchanged, carry, read_exchange
+from placeproof.measure.record.exchange import Exchanged, Underway, carry, read_exchange
 from placeproof.measure.record.frames import CLIPPING, DISTRIBUTED, TORCH, WRAPPERS, begun_by, line_of, within
 from placeproof.measure.record.moves import MOVES
 from placeproof.measure.record.nodes import AGAIN, COLLECTIVES, NOTHING, ZERO, Node
@@ -69,7 +69,7 @@ class Follower:
         self.model: nn.Module | None = None
         self.begun, self._next_given, self._next_rows = False, list[str](), dict[int, int]()
         self.inside, self._next_by_row = 0, list[tuple[str, ...]]()
-        self.computed, self.memory = Computed(recording), Memory()
+        self.computed, self.memory, self.underway = Computed(recording), Memory(), Underway()
         self.optimizers, self.before_step = Optimizers(), Given(recording)
 
     @property

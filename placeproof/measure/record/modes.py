@@ -10,7 +10,8 @@ from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from placeproof.measure.record.follow import Follower
+from placeproof.measure.record.chain import refuse_lines
+from placeproof.measure.record.follow import Follower, flat
 
 
 class Dispatched(TorchDispatchMode):
@@ -26,6 +27,9 @@ class Dispatched(TorchDispatchMode):
         """Run the operation, and follow it."""
         if any(issubclass(t, (DTensor, AsyncCollectiveTensor)) for t in types):
             return NotImplemented  # it comes back as operations on local tensors
+        if not func.is_view and self.follower.underway.meets(flat((*args, *(kwargs or {}).values()))):
+            text, own = f"`{func._schema.name.rpartition('::')[2]}` is given what an all-reduce still works on", self.follower.recording
+            refuse_lines(own.script, own.source, [(text, self.follower.line())], help="wait for it before: `work.wait()`")
         self.follower.begins(func, args, kwargs or {})
         out = func(*args, **(kwargs or {}))
         self.follower.operation(func, args, kwargs or {}, out)

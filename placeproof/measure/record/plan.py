@@ -435,7 +435,7 @@ def _unlike(plan: StepPlan, recordings: Mapping[int, Recording], apart: Sequence
     blind = [(r.rank, r.turns[i].line) for r in recordings.values() for i, given in enumerate(r.samples) if not given]
     if blind and len(recordings) > 1:
         rank, where = blind[0]
-        yield f"no module of rank {rank} is given a tensor before this backward pass: samples of ranks cannot be compared", where
+        yield f"no module of rank {rank} is given a tensor without a gradient before this pass: samples of ranks cannot be compared", where
         return
     for (a, first), (b, second) in combinations(recordings.items(), 2):
         differ = [axis for axis in apart if plan.grid.place(a, axis) != plan.grid.place(b, axis)]

@@ -456,7 +456,9 @@ def _settled(first: Recording, plan: StepPlan, asked: Asked, planned: Again) -> 
         left = _without_stages(plan, left)
     unclear = [w for w, found in left.items() if len(found) > 1 or (asked.answers[w].found and not found)]
     if len(tried) == len(worlds) and all(_of_axes(left[w]) for w in unclear):
-        plan.not_compared["factors"] = "the script runs with this number of ranks alone: factors are the simplest products of its degrees"
+        plan.not_compared["factors"] = (
+            "the same step was seen with this number of ranks alone: factors are the simplest products of degrees"
+        )
         return left
     if unclear and (way := _one_right(first, plan, left, unclear)) is not None:
         said = ", ".join(sorted({written(asked.answers[w].values[0]) for w in unclear}))

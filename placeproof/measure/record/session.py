@@ -36,6 +36,7 @@ from placeproof.measure.record.arithmetic import number
 from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.copies import Copies
 from placeproof.measure.record.derivative import Ran, disagrees, disagrees_in_parts, moving
+from placeproof.measure.record.exchange import Underway
 from placeproof.measure.record.follow import Follower, OverError
 from placeproof.measure.record.frames import line_of
 from placeproof.measure.record.functions import Checked, checking
@@ -172,7 +173,10 @@ def _again(launch: Launch, rank: int, recorded: Recording, watching: AbstractCon
             dist.init_process_group("fake", rank=rank, world_size=world, store=FakeStore())
             stack.callback(dist.destroy_process_group)
         torch.manual_seed(_SEED)
-        for change in (_groups(Recording(rank=rank, world=world, script="", source=(), nodes=Nodes())), _parallel(fake=not recorded.real)):
+        for change in (
+            _groups(Recording(rank=rank, world=world, script="", source=(), nodes=Nodes())),
+            _parallel(Underway(), fake=not recorded.real),
+        ):
             stack.enter_context(change)
         with suppress(Enough), watching:
             ran(launch.script.resolve())
@@ -187,7 +191,7 @@ def _followed(launch: Launch, rank: int, trail: Path, *, fake: bool, kind: Calla
     with ExitStack() as stack:
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         watching = (_hooks, _optimizers, _given, _freed, _applied, _backward, _communication)
-        for change in (_groups(recording), _parallel(fake=fake), *(watch(follower) for watch in watching)):
+        for change in (_groups(recording), _parallel(follower.underway, fake=fake), *(watch(follower) for watch in watching)):
             stack.enter_context(change)
         if isinstance(follower, Copies):
             stack.enter_context(follower.counting())
@@ -429,7 +433,7 @@ def _backward(follower: Follower) -> Iterator[None]:
 
 
 @contextmanager
-def _parallel(*, fake: bool) -> Iterator[None]:
+def _parallel(underway: Underway, *, fake: bool) -> Iterator[None]:
     """What PyTorch's wrappers do is done in ways that can be followed.
 
     DistributedDataParallel's reducer cannot wait for the fake backend: a hook does what it does by itself, unless there is one. What a
@@ -445,7 +449,7 @@ def _parallel(*, fake: bool) -> Iterator[None]:
 
     def awaited(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
         work = all_reduce(tensor, *args, **kwargs)
-        return work if work is None else _Awaited(work, tensor)
+        return work if work is None else _Awaited(work, tensor, underway)
 
     def divided(*args: Any, **kwargs: Any) -> Any:
         found = factors(*args, **kwargs)
@@ -466,15 +470,21 @@ def _parallel(*, fake: bool) -> Iterator[None]:
 class _Awaited:
     """An all-reduce that goes on. Its future is there when it has ended, with the tensor, as that of NCCL is."""
 
-    def __init__(self, work: Any, tensor: Tensor) -> None:
+    def __init__(self, work: Any, tensor: Tensor, underway: Underway) -> None:
         self._work, self._tensor = work, tensor
+        self._underway, self._number = underway, underway.begins(tensor)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._work, name)
 
+    def wait(self, *args: Any, **kwargs: Any) -> Any:
+        """Go on when it has ended."""
+        self._underway.ends(self._number)
+        return self._work.wait(*args, **kwargs)
+
     def get_future(self) -> Any:
         """The future of a list of one tensor."""
-        self._work.wait()
+        self.wait()
         done: Any = torch.futures.Future()
         done.set_result([self._tensor])
         return done
