@@ -78,10 +78,12 @@ class Later:
             if not traced.sure:
                 raise
             return _without(traced, f"step {number} cannot be said: {error.diagnostics[0].message}")
-        following = read(found.text)
+        following, another = read(found.text), not {*other.updates} & {*first.updates}
         if judge(following).word != "proved":
+            if another:  # it may be a model of another kind, as one that the first is compared with
+                return _without(traced, f"step {number} trains other parameters, and is not proved: `--steps {number}` records it")
             return _noted(found, f"This is step {number}: step {self.launch.step} is proved by itself.")
-        if following.loss != program.loss:
+        if following.loss != program.loss and not another:
             return _without(traced, f"step {number} trains another loss")
         return _noted(traced, f"Step {number} is proved, too. Later ones are not looked at: `--steps K` records one.")
 

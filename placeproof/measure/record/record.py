@@ -460,14 +460,15 @@ def _settled(first: Recording, plan: StepPlan, asked: Asked, planned: Again) -> 
             "the same step was seen with this number of ranks alone: factors are the simplest products of degrees"
         )
         return left
+    ways = [left[w] or asked.answers[w].found for w in unclear]
+    ranks = {n for found in ways if (n := deciding(found, plan.grid.sizes, plan.turns, worlds if tried else ())) is not None}
     if unclear and (way := _one_right(first, plan, left, unclear)) is not None:
         said = ", ".join(sorted({written(asked.answers[w].values[0]) for w in unclear}))
-        text = f"with every number of ranks that the script takes, {said} can be read in several ways: taken is one that is right"
+        told = f" (`--world {max(ranks)}` would)" if ranks else ""
+        text = f"{said} can be read in several ways, which no other number of ranks told apart{told}: taken is one that is right"
         plan.not_compared["factors"] = text
         return way
     texts = [(_unclear(asked.answers[w], left[w], tried), asked.answers[w].line) for w in unclear]
-    ways = [left[w] or asked.answers[w].found for w in unclear]
-    ranks = {n for found in ways if (n := deciding(found, plan.grid.sizes, plan.turns, worlds if tried else ())) is not None}
     help = f"record it with another number of ranks, with which these differ: `--world {max(ranks)}`" if ranks else BY_HAND
     if ranks and not all(left[w] for w in unclear):
         help += ", and give the script samples enough for so many micro-batches on each"
