@@ -349,6 +349,27 @@ BODIES = {
             heat -= 0.5 * heat.grad
         return [*result(net), heat.detach().clone()]
     """,
+    "results of others in each loss": """
+        class Mixed(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = model()
+
+            def forward(self, x):
+                out = self.inner(x)
+                others = [torch.empty_like(out) for _ in range(world())]
+                dist.all_gather(others, out.detach())
+                return out + sum(others) / world()
+
+        net, (x, y) = Mixed(), data()
+        optimizer = sgd(net)
+        mse(net(x), y).backward()
+        for p in net.parameters():
+            dist.all_reduce(p.grad)
+            p.grad /= world()
+        optimizer.step()
+        return result(net)
+    """,
     "a mean and a sum": """
         net, (x, y) = DDP(model()), data()
         optimizer = sgd(net)
@@ -669,6 +690,7 @@ BODIES = {
 RIGHT = {"weighted samples, divided by all weights at the end": "which is no product of counts of the step"}
 #: Steps that are refused, and what is said.
 REFUSED = {
+    "results of others in each loss": "the loss of rank 1 changes with samples of rank 0",
     "a temperature that no optimizer has": "a tensor that is no parameter gets a gradient, and other values afterwards",
     "smoothed labels, summed": "this step trains a sum over samples",
     "margins, summed": "this step trains a sum over samples",

@@ -47,7 +47,8 @@ def independent(launch: Launch, recordings: Mapping[int, Recording], plan: StepP
     for way in range(2):
         if first.real or plan.layers is not None or plan.experts or plan.stages:  # without the others, what layers compute is no number
             really = {rank: replace(same.get(rank, first), real=True) for rank in range(first.world)}
-            found = forked(launch, others_of(really, way))
+            apart = plan.layers is None and not (plan.experts or plan.stages or plan.same)
+            found = forked(launch, others_of(really, way, apart=apart))
         else:
             found = {rank: faked(launch, rank, others_of(same, way)) for rank in same}
         wrong = list(dict.fromkeys(one for own in found.values() for one in own))

@@ -102,11 +102,12 @@ def numbers_of(samples: Mapping[int, Samples], before: int, shift: float) -> Fol
     return numbers
 
 
-def others_of(recordings: Mapping[int, Recording], way: int) -> Follow[list[tuple[str, int]]]:
-    """What is wrong with losses of a recorded step as sums over samples, with the lines of the script. ``way``: of replacing samples."""
+def others_of(recordings: Mapping[int, Recording], way: int, *, apart: bool = False) -> Follow[list[tuple[str, int]]]:
+    """What is wrong with losses of a recorded step as sums over samples, with the lines of the script. ``way``: of replacing samples;
+    ``apart``: ranks have samples of their own, on which no loss of another rank may depend."""
 
     def others(launch: Launch, rank: int, _: Path) -> list[tuple[str, int]]:
-        found: list[tuple[str, int]] = _session().with_others(launch, rank, recordings[rank], way)
+        found: list[tuple[str, int]] = _session().with_others(launch, rank, recordings[rank], way, apart=apart)
         return found
 
     return others

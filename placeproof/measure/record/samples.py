@@ -22,6 +22,7 @@ from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
+from placeproof.measure.record.digests import digest
 from placeproof.measure.record.loss import gradients_of, read_loss
 from placeproof.measure.record.recording import UNCHANGED, UNSEEN, Recording, Turn
 from placeproof.measure.record.shadow import local, storage, written
@@ -44,9 +45,10 @@ class Enough(BaseException):
 @dataclass(slots=True, kw_only=True)
 class Replaced:
     """What a run with some samples replaced came to: the losses with how they were read, which makers of tensors make the model's, and
-    which make a single sample, that is put together with others later."""
+    which make a single sample, that is put together with others later; and what modules were ``given``."""
 
     losses: list[Turn] = field(default_factory=list)
+    given: list[str] = field(default_factory=list)
     model: frozenset[int] = frozenset()
     single: frozenset[int] = frozenset()
 
@@ -205,8 +207,9 @@ def _unseen(mode: Replacing) -> Iterator[None]:
 
 @contextmanager
 def watched(mode: Replacing, found: Replaced, turns: int, *, passed: int, piped: bool) -> Iterator[None]:
-    """Modules are told to the mode when they are run; losses are read but for those ``passed`` first, and the last one ends the run; in a
-    ``piped`` step, which other ranks have to end, too, the update does. Steps before leave parameters as they are."""
+    """Modules are told to the mode when they are run, and what they are given is written down; losses are read but for those ``passed``
+    first, and the last one ends the run; in a ``piped`` step, which other ranks have to end, too, the update does. Steps before leave
+    parameters as they are."""
     backward, call = torch.autograd.backward, nn.Module.__call__
 
     def read(tensors: Any, *args: Any, **kwargs: Any) -> None:
@@ -227,6 +230,8 @@ def watched(mode: Replacing, found: Replaced, turns: int, *, passed: int, piped:
         mode.belongs(module)
         if not inside[0] and not mode.off:
             mode.given((args, kwargs))
+            with _disable_current_modes():
+                found.given += [digest(t) for t in _tensors((args, kwargs)) if not t.requires_grad]
         inside[0] += 1
         try:
             return call(module, *args, **kwargs)
@@ -267,12 +272,27 @@ def dependent(runs: Sequence[Replaced], recorded: Recording) -> list[tuple[str, 
     return wrong
 
 
+def of_others(none: Replaced, theirs: Replaced, recorded: Recording) -> list[tuple[str, int]]:
+    """What is wrong with losses, with their lines, where samples of another rank alone are replaced: nothing if that sends the own ones."""
+    if none.given != theirs.given:
+        return []
+    text = "the loss of rank {} changes with samples of rank 0: the mean over ranks is not what all samples come to together"
+    pairs = zip(recorded.turns, none.losses, theirs.losses, strict=True)
+    lost = [turn.line for turn, one, other in pairs if abs(_value(one) - _value(other)) > abs(_value(one)) * 4 * one.rounding]
+    return [(text.format(recorded.rank), line) for line in lost]
+
+
+def _value(turn: Turn) -> float:
+    """The sum that a loss is a multiple of; or the loss, of several."""
+    return turn.value if turn.beside else float(turn.value / float(turn.factor)) * (1 if turn.summed else turn.count)
+
+
 def _wrong(losses: Sequence[Turn]) -> str:
     if any(t.text for t in losses) or not all(isfinite(t.value) for t in losses):
         return f"{UNSEEN}: with other samples it is no number, or another loss"
     if losses[0].beside and len({(t.scale, t.counts) for t in losses}) > 1:
         return f"{UNSEEN}: with other samples its parts have other weights"
-    none, one, other, both = (t.value if t.beside else float(t.value / float(t.factor)) * (1 if t.summed else t.count) for t in losses)
+    none, one, other, both = map(_value, losses)
     size = sum(map(abs, (none, one, other, both)))
     if none in (one, other):
         return UNCHANGED

@@ -46,7 +46,7 @@ from placeproof.measure.record.modes import Called, Dispatched
 from placeproof.measure.record.nodes import Nodes
 from placeproof.measure.record.numbered import numbered
 from placeproof.measure.record.recording import Instead, Recording
-from placeproof.measure.record.samples import Enough, Replaced, Replacing, dependent, watched, ways
+from placeproof.measure.record.samples import Enough, Replaced, Replacing, dependent, of_others, watched, ways
 from placeproof.measure.record.scalars import numbers
 from placeproof.measure.record.shadow import local
 from placeproof.measure.record.together import Numbers, Samples
@@ -96,10 +96,11 @@ def beyond(launch: Launch, rank: int, trail: Path, scale: int = 1, instead: Inst
     return recording
 
 
-def with_others(launch: Launch, rank: int, recorded: Recording, way: int) -> list[tuple[str, int]]:
+def with_others(launch: Launch, rank: int, recorded: Recording, way: int, *, apart: bool) -> list[tuple[str, int]]:
     """What is wrong with losses of a recorded step as sums over samples, with the lines of the script: seen by running it again with none,
     each half and both halves of a micro-batch's samples replaced. Other ranks do the same if they ran when it was recorded. ``way``: the
-    number of one of the :func:`~placeproof.measure.record.samples.ways`."""
+    number of one of the :func:`~placeproof.measure.record.samples.ways`. ``apart``: ranks have samples of their own, and those of rank 0
+    are replaced once more, alone."""
     chosen = ways(rank, recorded.world)[way]
     known, first = Replaced(), _replaced(launch, rank, recorded, frozenset(), Replaced(), chosen)
     for _ in range(_AGAIN):  # what is made of a single sample may be one, too
@@ -109,7 +110,9 @@ def with_others(launch: Launch, rank: int, recorded: Recording, way: int) -> lis
         first = _replaced(launch, rank, recorded, frozenset(), Replaced(single=known.single), chosen)
     halves = (frozenset((0,)), frozenset((1,)), frozenset((0, 1)))
     runs = [first, *(_replaced(launch, rank, recorded, half, first, chosen) for half in halves)]
-    return dependent(runs, recorded)
+    wrong = dependent(runs, recorded)
+    theirs = _replaced(launch, rank, recorded, halves[2] if rank == 0 else frozenset(), first, chosen) if apart else first
+    return wrong or (of_others(first, theirs, recorded) if apart and rank else [])
 
 
 def as_numbers(launch: Launch, rank: int, samples: Samples, before: int, shift: float) -> Numbers:
