@@ -33,6 +33,20 @@ class Named(nn.Module):
 
 mse = nn.functional.mse_loss
 """
+#: Shards of one rank, over micro-batches with one all-reduce.
+SHARDS = """
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+        net, (x, y) = model(), data()
+        mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard"))
+        for block in (net[0], net):
+            fully_shard(block, mesh=mesh)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for i, (xs, ys) in enumerate(zip(x.chunk(3), y.chunk(3))):
+            net.set_requires_all_reduce(i == 2)
+            {loss}.backward()
+        optimizer.step()
+"""
 #: By name: the body of ``train``, and the verdict, or what is said where the step is refused.
 STEPS = {
     "update by hand": (
@@ -1145,38 +1159,8 @@ STEPS = {
         """,
         "proved",
     ),
-    "shards of one rank, whose memory is freed after forward and taken again": (
-        """
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
-        net, (x, y) = model(), data()
-        mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard"))
-        for block in (net[0], net):
-            fully_shard(block, mesh=mesh)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        for i, (xs, ys) in enumerate(zip(x.chunk(3), y.chunk(3))):
-            net.set_requires_all_reduce(i == 2)
-            (mse(net(xs), ys) / 3).backward()
-        optimizer.step()
-        """,
-        "proved",
-    ),
-    "shards of one rank over micro-batches that nobody counts": (
-        """
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
-        net, (x, y) = model(), data()
-        mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard"))
-        for block in (net[0], net):
-            fully_shard(block, mesh=mesh)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        for i, (xs, ys) in enumerate(zip(x.chunk(3), y.chunk(3))):
-            net.set_requires_all_reduce(i == 2)
-            mse(net(xs), ys).backward()
-        optimizer.step()
-        """,
-        "refuted",
-    ),
+    "shards of one rank, whose memory is freed after forward and taken again": (SHARDS.format(loss="(mse(net(xs), ys) / 3)"), "proved"),
+    "shards of one rank over micro-batches that nobody counts": (SHARDS.format(loss="mse(net(xs), ys)"), "refuted"),
     "norms of parts as numbers, summed over ranks": (
         """
         import math

@@ -27,7 +27,7 @@ from placeproof.measure.record.exchange import read_exchange
 from placeproof.measure.record.frames import line_of
 from placeproof.measure.record.loss import read_loss
 from placeproof.measure.record.samples import Enough
-from placeproof.measure.record.shadow import local, storage, written
+from placeproof.measure.record.shadow import local, storage, strided_of, written
 from placeproof.measure.record.together import Numbers, Origin, Samples
 from placeproof.measure.recorder import NAMESPACES
 
@@ -101,7 +101,7 @@ class _Sampled(TorchDispatchMode):
 
     def _computes(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
         name = func._schema.name.rpartition("::")[2]
-        read, writes = _tensors((args, kwargs)), _tensors(written(func, args))
+        read, writes = strided_of((args, kwargs)), strided_of(written(func, args))
         for tensor in read:
             if storage(tensor) not in self.kinds:  # Python has made it, of what is not seen
                 self._kind(tensor).computed = tensor.is_floating_point() or self.looked
@@ -111,7 +111,7 @@ class _Sampled(TorchDispatchMode):
         picked = name in (*_DRAWS, *_PICKS, *_MOVES) or func.is_view
         seen = not (self.looked and name in (*_PICKS, "lift_fresh", "fill_"))  # Python may have counted samples
         computed |= not picked and bool(read) and not name.startswith(_CONSTANT)
-        for tensor in (*_tensors(out), *writes):
+        for tensor in (*strided_of(out), *writes):
             kind = self._kind(tensor)
             kind.made, kind.read, kind.computed = kind.made or made, kind.read or any(k.read for k in kinds), kind.computed or computed
         if made or computed or self.inside or not picked:
@@ -180,10 +180,6 @@ class _Sampled(TorchDispatchMode):
 def _values(tensor: Tensor) -> NDArray[np.generic]:
     values: NDArray[np.generic] = _ARRAY(tensor).copy()
     return values
-
-
-def _tensors(values: Any) -> list[Tensor]:
-    return [t for t in tree_leaves(values) if isinstance(t, Tensor) and t.layout == torch.strided]
 
 
 def _kept(value: Any) -> bool:

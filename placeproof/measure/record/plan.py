@@ -75,13 +75,8 @@ class StepPlan:
         return () if self.constant == 1 else (f"This is of the loss {self.constant} * the mean over {counted}.",)
 
 
-def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[str, str]) -> StepPlan:
-    """The step that ranks were seen to do; rank 0 is followed, the others are compared with it. ``given``: what axes split, by name.
-
-    Raises InputError for whatever cannot be said.
-    """
-    first = recordings[0]
-    _means(recordings)
+def _readable(first: Recording) -> None:
+    """Raise InputError for a loss, or an exchange, that no program says, and where nothing is trained."""
     refuse_loss(first.script, first.source, [(f"this loss is not understood: {t.text}", t.line) for t in first.turns if t.text][:8])
     sent = [e for e in first.events if e.kind in ("send", "recv") and not first.line]
     refuse = refuse_lines if any(e.states for e in sent) else refuse_loss
@@ -89,6 +84,16 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     refuse_lines(first.script, first.source, _unread(first)[:8])
     if not first.updates:
         refuse_lines(first.script, first.source, [("nothing was trained: no optimizer read a gradient", 0)])
+
+
+def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[str, str]) -> StepPlan:
+    """The step that ranks were seen to do; rank 0 is followed, the others are compared with it. ``given``: what axes split, by name.
+
+    Raises InputError for whatever cannot be said.
+    """
+    first = recordings[0]
+    _means(recordings)
+    _readable(first)
     divided = read_divided(recordings, grid)
     split = _split(recordings, grid) | divided
     splits = _splits(grid, split, given)
@@ -116,9 +121,7 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     for other in recordings.values():
         _once(other)
     plan.experts = next(iter(experts.values()), ())
-    if plan.experts and (plan.layers or plan.gathers.axes or split):
-        text = "experts beside layers that are split, or parameters that are gathered, cannot be said"
-        refuse_lines(first.script, first.source, [(text, first.turns[0].line)])
+    _experts_alone(plan, first, split)
     _beginning(plan, recordings, split | experts)
     _samples(plan, recordings)
     _buffers(plan, recordings)
@@ -249,6 +252,12 @@ def unlike_settings(first: Recording, other: Recording) -> Iterator[str]:
     alike = [(a, b) for a, b in pairs if first.passed or a.digest == b.digest or (a.synced and b.synced)]
     for name in (a.name for a, b in alike if a.kept != b.kept):
         yield f"the optimizer of rank {other.rank} begins with something else of `{name}` than that of rank {first.rank}"
+
+
+def _experts_alone(plan: StepPlan, first: Recording, split: Mapping[int, Axes]) -> None:
+    if plan.experts and (plan.layers or plan.gathers.axes or split):
+        text = "experts beside layers that are split, or parameters that are gathered, cannot be said"
+        refuse_lines(first.script, first.source, [(text, first.turns[0].line)])
 
 
 def _once(recording: Recording) -> None:

@@ -468,6 +468,14 @@ def _settled(first: Recording, plan: StepPlan, asked: Asked, planned: Again) -> 
         text = f"{said} can be read in several ways, which no other number of ranks told apart{told}: taken is one that is right"
         plan.not_compared["factors"] = text
         return way
+    _refuse_unclear(first, plan, asked, left, unclear, tried, ranks)
+    return left
+
+
+def _refuse_unclear(
+    first: Recording, plan: StepPlan, asked: Asked, left: Left, unclear: Sequence[str], tried: list[str], ranks: Collection[int]
+) -> None:
+    """Raise InputError for factors of which several products, or none, are left. ``ranks``: numbers of ranks that would tell them apart."""
     texts = [(_unclear(asked.answers[w], left[w], tried), asked.answers[w].line) for w in unclear]
     help = f"record it with another number of ranks, with which these differ: `--world {max(ranks)}`" if ranks else BY_HAND
     if ranks and not all(left[w] for w in unclear):
@@ -476,7 +484,6 @@ def _settled(first: Recording, plan: StepPlan, asked: Asked, planned: Again) -> 
     if numbers and plan.constant == 1 and f"{SCALES}loss" in unclear:
         help += f"; or {remedy(prod(numbers, start=Fraction(1)))}"
     refuse_lines(first.script, first.source, texts[:8], help=help)
-    return left
 
 
 def _one_right(first: Recording, plan: StepPlan, left: Left, unclear: Sequence[str]) -> Left | None:

@@ -20,12 +20,12 @@ from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from placeproof.measure.record.digests import digest
 from placeproof.measure.record.loss import gradients_of, read_loss
 from placeproof.measure.record.recording import UNCHANGED, UNSEEN, Recording, Turn
-from placeproof.measure.record.shadow import local, storage, written
+from placeproof.measure.record.shadow import local, storage, strided_of, written
 
 #: Operations that make what is no sample: the same whatever the data are; and those that draw numbers in place.
 _CONSTANT = ("arange", "empty", "eye", "fill_", "full", "linspace", "new_", "ones", "randperm", "scalar_tensor", "zero")
@@ -83,7 +83,7 @@ class Replacing(TorchDispatchMode):
             return NotImplemented
         if self.off:
             return func(*args, **(kwargs or {}))
-        read = _tensors((args, kwargs))
+        read = strided_of((args, kwargs))
         for tensor in read:
             if self._kind(tensor) is None:
                 self._made(tensor)
@@ -96,7 +96,7 @@ class Replacing(TorchDispatchMode):
             self.single |= kind.made
         if func.is_view:
             return tree_map(lambda t: self._part(t, read, kind), out)
-        for tensor in (*_tensors(out), *_tensors(written(func, args))):
+        for tensor in (*strided_of(out), *strided_of(written(func, args))):
             if not (kind.model or kind.constant or kind.made) and not (name == "copy_" and self._a_row(tensor)):
                 self._made(tensor)
             else:
@@ -172,7 +172,7 @@ class Replacing(TorchDispatchMode):
 
     def given(self, values: Any) -> None:
         """A module that no other one runs is given samples, perhaps put together of single ones, in place."""
-        for tensor in _tensors(values):
+        for tensor in strided_of(values):
             if tensor.dim() > 1 and self._kind(tensor) == Kind():
                 self._made(tensor)
             kind = self._kind(tensor)
@@ -189,10 +189,6 @@ class Replacing(TorchDispatchMode):
     def found(self) -> Replaced:
         """Which makers are the model's: of what modules are given, none is, though a weight of a loss may be counted of it."""
         return Replaced(model=self.model - self.samples, single=self.single)
-
-
-def _tensors(values: Any) -> list[Tensor]:
-    return [t for t in tree_leaves(values) if isinstance(t, Tensor) and t.layout == torch.strided]
 
 
 @contextmanager
@@ -231,7 +227,7 @@ def watched(mode: Replacing, found: Replaced, turns: int, *, passed: int, piped:
         if not inside[0] and not mode.off:
             mode.given((args, kwargs))
             with _disable_current_modes():
-                found.given += [digest(t) for t in _tensors((args, kwargs)) if not t.requires_grad]
+                found.given += [digest(t) for t in strided_of((args, kwargs)) if not t.requires_grad]
         inside[0] += 1
         try:
             return call(module, *args, **kwargs)

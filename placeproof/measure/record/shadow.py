@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._pytree import tree_leaves
 
 from placeproof.measure.record.axes import key
 from placeproof.measure.record.moves import copies
@@ -41,6 +42,11 @@ def split_over(tensor: Tensor) -> tuple[str, ...] | None:
 def partial_over(tensor: Tensor) -> tuple[str, ...]:
     """Over which groups a distributed tensor is a sum that is still to be made."""
     return _groups(tensor, "partial") if isinstance(tensor, DTensor) else ()
+
+
+def strided_of(values: Any) -> list[Tensor]:
+    """The tensors among nested values that are strided."""
+    return [t for t in tree_leaves(values) if isinstance(t, Tensor) and t.layout == torch.strided]
 
 
 def storage(tensor: Tensor) -> int:
