@@ -208,7 +208,53 @@ def test_what_an_all_reduce_works_on_is_waited_for(waits: str, tmp_path: Path) -
     if waits.startswith("for"):
         assert verdict(recorded(tmp_path, body)) == "proved"
     else:
-        with pytest.raises(InputError, match="is given what an all-reduce still works on"):
+        with pytest.raises(InputError, match="is given what `all_reduce` still works on"):
+            recorded(tmp_path, body)
+
+
+#: One waits for the parts of gradients that are summed, another one for the parameters that are gathered.
+SHARDS = """
+    net, (x, y) = model(), data()
+    mse(net(x), y).backward()
+    world, rank = dist.get_world_size(), dist.get_rank()
+    own, works = {{}}, []
+    for p in net.parameters():
+        flat = torch.nn.functional.pad(p.grad.flatten(), (0, -p.numel() % world))
+        own[p] = flat.new_empty(flat.numel() // world)
+        works.append(dist.reduce_scatter_tensor(own[p], flat, async_op=True))
+        {early}
+    for work in works:
+        work.wait()
+    gathered, works = {{}}, []
+    for p, part in own.items():
+        whole = torch.nn.functional.pad(p.detach().flatten(), (0, -p.numel() % world))
+        new = whole.chunk(world)[rank] - 0.1 * part / world
+        gathered[p] = torch.empty_like(whole)
+        works.append(dist.all_gather_into_tensor(gathered[p], new, async_op=True))
+    {late}
+    with torch.no_grad():
+        for p in net.parameters():
+            p.copy_(gathered[p][: p.numel()].view_as(p))
+"""
+
+
+@pytest.mark.usefixtures("_torch")
+@pytest.mark.parametrize(
+    ("early", "late", "unfinished"),
+    [
+        ("pass", "for work in works: work.wait()", ""),
+        ("own[p].div_(2)", "for work in works: work.wait()", "reduce_scatter_tensor"),
+        ("flat.zero_()", "for work in works: work.wait()", "reduce_scatter_tensor"),
+        ("flat.sum()", "for work in works: work.wait()", ""),
+        ("pass", "works[0].wait()", "all_gather_into_tensor"),
+    ],
+)
+def test_what_other_collectives_work_on_is_waited_for(early: str, late: str, unfinished: str, tmp_path: Path) -> None:
+    body = SHARDS.format(early=early, late=late)
+    if not unfinished:
+        assert verdict(recorded(tmp_path, body)) == "proved"
+    else:
+        with pytest.raises(InputError, match=f"is given what `{unfinished}` still works on"):
             recorded(tmp_path, body)
 
 

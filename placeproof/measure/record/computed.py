@@ -74,6 +74,10 @@ class Computed:
         """A model is run for the first time."""
         self.buffers = {storage(local(buffer)) for buffer in nn.Module.buffers(model)}  # Megatron has others
 
+    def of_buffers(self, tensors: Iterable[Tensor]) -> bool:
+        """Whether one of these is a buffer of the model."""
+        return any(storage(local(t)) in self.buffers for t in tensors)
+
     def registers(self, parameter: Tensor) -> None:
         """A module has this as a parameter."""
         self.registered[storage(local(parameter))] = StorageWeakRef(local(parameter).untyped_storage())

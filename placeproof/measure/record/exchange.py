@@ -20,6 +20,10 @@ _WRITES = ("output_tensors", "output_tensor", "output_lists", "outputs", "out", 
 _READS = ("input_tensors", "input_tensor", "inputs", "input", "tensors", "tensor", "input_list")
 
 
+#: The storage of a tensor, and from where to where it has elements there.
+_Span = tuple[int, int, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Exchanged:
     """A collective that was dispatched: its kind, ranks, reduction and root (as ranks of the world; of a send, where it
@@ -33,33 +37,46 @@ class Exchanged:
     writes: tuple[Tensor, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A collective that goes on: what it is called, and spans of memory that it changes, and that it reads alone."""
+
+    name: str
+    changes: tuple[_Span, ...]
+    reads: tuple[_Span, ...]
+
+
 class Underway:
-    """All-reduces that were begun, by the memory that they change: nobody may read or write it before they are waited for."""
+    """Collectives that were begun. Before one is waited for, nobody may read or write what it changes, nor write what it reads."""
 
     def __init__(self) -> None:
-        self._spans: dict[int, tuple[int, int, int]] = {}
-        self._begun = 0
+        self._begun: dict[int, _Begun] = {}
+        self._count = 0
 
-    def begins(self, tensor: Tensor) -> int:
+    def begins(self, name: str, changes: Iterable[Tensor], reads: Iterable[Tensor] = ()) -> int:
         """One goes on: its number."""
-        self._begun += 1
-        self._spans[self._begun] = _span(local(tensor))
-        return self._begun
+        self._count += 1
+        self._begun[self._count] = _Begun(name, tuple(map(_span, changes)), tuple(map(_span, reads)))
+        return self._count
 
     def ends(self, number: int) -> None:
         """One was waited for."""
-        self._spans.pop(number, None)
+        self._begun.pop(number, None)
 
-    def meets(self, tensors: Iterable[Tensor]) -> bool:
-        """Whether one works on what these tensors hold."""
-        if not self._spans:
-            return False
-        theirs = [_span(local(t)) for t in tensors if t.layout == torch.strided]
-        return any(a == b and first < last and start < end for a, start, last in self._spans.values() for b, first, end in theirs)
+    def meets(self, given: Iterable[Tensor], written: Iterable[Tensor]) -> str:
+        """The name of one that works on what an operation is ``given``, or on what is ``written``; nothing for none."""
+        if not self._begun:
+            return ""
+        of, own = ([_span(t) for t in tensors if t.layout == torch.strided] for tensors in (given, written))
+        return next((b.name for b in self._begun.values() if _overlap(b.changes, of) or _overlap(b.reads, own)), "")
 
 
-def _span(tensor: Tensor) -> tuple[int, int, int]:
-    """The storage of a tensor, and from where to where it has elements there."""
+def _overlap(some: Iterable[_Span], others: Sequence[_Span]) -> bool:
+    return any(a == b and first < last and start < end for a, start, last in some for b, first, end in others)
+
+
+def _span(tensor: Tensor) -> _Span:
+    tensor = local(tensor)
     start = int(tensor.storage_offset())
     reach = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)) + 1 if tensor.numel() else 0
     return tensor.untyped_storage()._cdata, start, start + reach

@@ -537,8 +537,9 @@ class Follower:
                 places=self._places(done) if states else (),
             )
         )
-        if done.kind == "recv" or (done.kind == "all_to_all" and not terms):
-            self._real_alone()
+        if self.watching and (done.kind == "recv" or (done.kind == "all_to_all" and not terms)):
+            raise OverError  # what comes from other ranks, real processes alone know
+        self.recording.buffers_sent |= self.computed.of_buffers(done.writes) and not within(WRAPPERS)
         self.stretches.makers.received(done.writes)
         if done.kind == "send":
             self.stretches.sent(done.reads, done.root)
@@ -555,11 +556,6 @@ class Follower:
         rows = [row for t in reduced for row in self.shadows.read(t).lengths()]
         known = {n: frozenset() if n <= ZERO or self.nodes.holds(n, "unknown") else self.nodes.states(n) for n, _ in rows}
         return tuple((states, sum(count for _, count in same)) for states, same in groupby(rows, key=lambda row: known[row[0]]))
-
-    def _real_alone(self) -> None:
-        """Raise OverError under the fake backend: what comes from other ranks, real processes alone know."""
-        if dist.get_backend() == "fake":
-            raise OverError
 
     def _pieces(self, done: Exchanged) -> None:
         """What this rank gives of parameters that it has updated."""

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.follow import Follower, flat
+from placeproof.measure.record.shadow import written
 
 
 class Dispatched(TorchDispatchMode):
@@ -27,8 +28,9 @@ class Dispatched(TorchDispatchMode):
         """Run the operation, and follow it."""
         if any(issubclass(t, (DTensor, AsyncCollectiveTensor)) for t in types):
             return NotImplemented  # it comes back as operations on local tensors
-        if not func.is_view and self.follower.underway.meets(flat((*args, *(kwargs or {}).values()))):
-            text, own = f"`{func._schema.name.rpartition('::')[2]}` is given what an all-reduce still works on", self.follower.recording
+        name = "" if func.is_view else self.follower.underway.meets(flat((*args, *(kwargs or {}).values())), flat(written(func, args)))
+        if name:
+            text, own = f"`{func._schema.name.rpartition('::')[2]}` is given what `{name}` still works on", self.follower.recording
             refuse_lines(own.script, own.source, [(text, self.follower.line())], help="wait for it before: `work.wait()`")
         self.follower.begins(func, args, kwargs or {})
         out = func(*args, **(kwargs or {}))

@@ -324,7 +324,7 @@ def _run(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[dict[
             raise
         return _plan(forked(launch), splits)
     comes = any(e.kind in ("all_to_all", "recv") for r in alone.values() for e in r.events)  # what, the fake backend does not know
-    late = any(state.late for r in alone.values() for state in r.states)
+    late = any(r.buffers_sent or any(state.late for state in r.states) for r in alone.values())
     if comes or late or unlike_buffers(alone.values()):  # which may be sent before the step
         return _plan(forked(launch), splits)
     exchanged = any(r.exchanges for r in alone.values())

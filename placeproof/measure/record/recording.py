@@ -286,8 +286,8 @@ class Recording:
     has made. ``kept``: what it has of parameters, also after the step, where that was asked for. ``past``: parameters and gradients that
     something else than PyTorch wrote, with lines. ``whole``: a line at which an optimizer makes one number of several elements. ``own``:
     gradients were multiplied by a number of the script's own. ``relabelled``: what was received is read with other values before backward
-    has ended there. ``sums``: lines that added gradients to zeros that the next step does not have. ``goes_on``: another step
-    begins.
+    has ended there. ``buffers_sent``: the script exchanges buffers by itself. ``sums``: lines that added gradients to zeros that the next
+    step does not have. ``goes_on``: another step begins.
     """
 
     rank: int
@@ -309,6 +309,7 @@ class Recording:
     real: bool = False
     pieces: list[Piece] = field(default_factory=list)
     exchanges: bool = False
+    buffers_sent: bool = False
     scales: set[Fraction] = field(default_factory=set)
     graphs: list[tuple[tuple[str, int], ...]] = field(default_factory=list)
     numbers: dict[Where, set[float | str]] = field(default_factory=dict)

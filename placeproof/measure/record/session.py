@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from inspect import signature
 from math import prod
 from pathlib import Path
@@ -37,8 +37,8 @@ from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.copies import Copies
 from placeproof.measure.record.derivative import Ran, disagrees, disagrees_in_parts, moving
 from placeproof.measure.record.exchange import Underway
-from placeproof.measure.record.follow import Follower, OverError
-from placeproof.measure.record.frames import line_of
+from placeproof.measure.record.follow import Follower, OverError, flat
+from placeproof.measure.record.frames import TORCH, begun_by, line_of
 from placeproof.measure.record.functions import Checked, checking
 from placeproof.measure.record.launch import Launch
 from placeproof.measure.record.loss import gradients_of, read_loss, unread
@@ -443,16 +443,12 @@ def _parallel(underway: Underway, *, fake: bool) -> Iterator[None]:
     hook does when an all-reduce has ended is done here, and not by a thread of the backend. What FSDP2 lets NCCL multiply before it adds
     up, it divides by itself.
     """
-    forward, all_reduce, factors = DistributedDataParallel.forward, dist.all_reduce, fsdp_collectives._get_gradient_divide_factors
+    forward, factors = DistributedDataParallel.forward, fsdp_collectives._get_gradient_divide_factors
 
     def hooked(self: DistributedDataParallel, *args: Any, **kwargs: Any) -> Any:
         if fake and not self._comm_hooks:
             self.register_comm_hook(self.process_group, _reducer())
         return forward(self, *args, **kwargs)
-
-    def awaited(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-        work = all_reduce(tensor, *args, **kwargs)
-        return work if work is None else _Awaited(work, tensor, underway)
 
     def divided(*args: Any, **kwargs: Any) -> Any:
         found = factors(*args, **kwargs)
@@ -461,21 +457,51 @@ def _parallel(underway: Underway, *, fake: bool) -> Iterator[None]:
         given = signature(factors).bind(*args, **kwargs).arguments
         return factors(**{**given, "force_sum_reduction_for_comms": True})
 
-    with (
-        mock.patch.object(DistributedDataParallel, "forward", hooked),
-        mock.patch.object(dist, "all_reduce", awaited),
-        mock.patch.object(dist.distributed_c10d, "all_reduce", awaited),
-        mock.patch.object(fsdp_collectives, "_get_gradient_divide_factors", divided),
-    ):
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(DistributedDataParallel, "forward", hooked))
+        stack.enter_context(mock.patch.object(fsdp_collectives, "_get_gradient_divide_factors", divided))
+        for name in _CHANGES:
+            for module in (dist, dist.distributed_c10d):
+                stack.enter_context(mock.patch.object(module, name, _awaited(name, getattr(module, name), underway)))
         yield
 
 
-class _Awaited:
-    """An all-reduce that goes on. Its future is there when it has ended, with the tensor, as that of NCCL is."""
+#: What a collective changes: its arguments of this name. It reads those of other names.
+_CHANGES = {
+    "all_gather": "tensor_list",
+    "all_gather_into_tensor": "output_tensor",
+    "all_reduce": "tensor",
+    "all_to_all": "output_tensor_list",
+    "all_to_all_single": "output",
+    "broadcast": "tensor",
+    "gather": "gather_list",
+    "reduce": "tensor",
+    "reduce_scatter": "output",
+    "reduce_scatter_tensor": "output",
+    "scatter": "tensor",
+}
 
-    def __init__(self, work: Any, tensor: Tensor, underway: Underway) -> None:
-        self._work, self._tensor = work, tensor
-        self._underway, self._number = underway, underway.begins(tensor)
+
+def _awaited(name: str, collective: Callable[..., Any], underway: Underway) -> Callable[..., Any]:
+    """A collective that may go on; where PyTorch itself begins one, it waits in ways of its own."""
+
+    @wraps(collective)
+    def begun(*args: Any, **kwargs: Any) -> Any:
+        work = collective(*args, **kwargs)
+        if work is None or (name != "all_reduce" and begun_by(TORCH)):
+            return work
+        given = signature(collective).bind(*args, **kwargs).arguments
+        return _Awaited(work, name, flat((given.pop(_CHANGES[name], None),)), flat(tuple(given.values())), underway)
+
+    return begun
+
+
+class _Awaited:
+    """A collective that goes on. Its future is there when it has ended, with the tensors, as that of NCCL is."""
+
+    def __init__(self, work: Any, name: str, changes: list[Tensor], reads: list[Tensor], underway: Underway) -> None:
+        self._work, self._tensors = work, changes
+        self._underway, self._number = underway, underway.begins(name, changes, reads)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._work, name)
@@ -486,10 +512,10 @@ class _Awaited:
         return self._work.wait(*args, **kwargs)
 
     def get_future(self) -> Any:
-        """The future of a list of one tensor."""
+        """The future of a list of what is changed."""
         self.wait()
         done: Any = torch.futures.Future()
-        done.set_result([self._tensor])
+        done.set_result(self._tensors)
         return done
 
 
