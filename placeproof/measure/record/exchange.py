@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from placeproof.measure.record.nodes import NOTHING, Node, Nodes
+from placeproof.measure.record.nodes import NOTHING, ZERO, Node, Nodes
 from placeproof.measure.record.runs import Runs, chained, mapped
 from placeproof.measure.record.shadow import Shadows, local
 from placeproof.measure.recorder import SILENT, TABLE, group_name, reduction, tensors_of
@@ -130,6 +131,14 @@ def carry(done: Exchanged, shadows: Shadows, axes: tuple[str, ...], *, setup: bo
     else:
         for tensor in done.writes:
             shadows.write(tensor, shadows.nodes.unknown(shadows.terms(tensor), f"the exchange `{done.kind}`", line))
+
+
+def places(done: Exchanged, shadows: Shadows) -> tuple[tuple[frozenset[int], int], ...]:
+    """How many elements in a row, of what is reduced, are made of which parameters."""
+    nodes, reduced = shadows.nodes, done.reads if done.kind in ("all_reduce", "reduce", "reduce_scatter") else ()
+    rows = [row for t in reduced for row in shadows.read(t).lengths()]
+    known = {n: frozenset[int]() if n <= ZERO or nodes.holds(n, "unknown") else nodes.states(n) for n, _ in rows}
+    return tuple((states, sum(count for _, count in same)) for states, same in groupby(rows, key=lambda row: known[row[0]]))
 
 
 def _chunks(row: Runs, count: int) -> list[Runs]:

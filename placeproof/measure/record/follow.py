@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,9 @@ from placeproof.measure.record.axes import key
 from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.computed import ASIDE, Computed, Memory
 from placeproof.measure.record.digests import by_row, bytes_of, digest, of_buffers
-from placeproof.measure.record.exchange import Exchanged, Underway, carry, read_exchange
+from placeproof.measure.record.exchange import Exchanged, Underway, carry, places, read_exchange
 from placeproof.measure.record.frames import CLIPPING, DISTRIBUTED, TORCH, WRAPPERS, begun_by, line_of, within
+from placeproof.measure.record.masters import copied
 from placeproof.measure.record.moves import MOVES
 from placeproof.measure.record.nodes import AGAIN, COLLECTIVES, NOTHING, ZERO, Node
 from placeproof.measure.record.recording import Piece, Recording, Seen, State, Where
@@ -263,8 +263,16 @@ class Follower:
             for p in parameters:
                 self.owned[id(p)] = p
                 if p.grad is not None:
+                    self._copied(p)
                     self._reads(p, p.grad, scale or Fraction(1))
                     self.before.setdefault(id(p), local(p).detach().clone())
+
+    def _copied(self, p: Tensor) -> None:
+        """An optimizer has a copy of what forward read."""
+        for index, unlike in copied(p, self.leaves.values(), self.shadows, self.nodes):
+            state = self.recording.states[index]
+            self.recording.by_others |= bool(state.synced)
+            state.unlike |= unlike and not self.watching
 
     def _reads(self, p: Tensor, gradient: Tensor, scale: Fraction) -> None:
         terms, read = self.shadows.read(local(p)), self.shadows.read(local(gradient))
@@ -534,12 +542,12 @@ class Follower:
                 turn=len(self.recording.turns),
                 updated=any(self.nodes.holds(n, "updated") for n in terms),
                 gradient=any(map(self.nodes.is_gradient, terms)),
-                places=self._places(done) if states else (),
+                places=places(done, self.shadows) if states else (),
             )
         )
         if self.watching and (done.kind == "recv" or (done.kind == "all_to_all" and not terms)):
             raise OverError  # what comes from other ranks, real processes alone know
-        self.recording.buffers_sent |= self.computed.of_buffers(done.writes) and not within(WRAPPERS)
+        self.recording.by_others |= self.computed.of_buffers(done.writes) and not within(WRAPPERS)
         self.stretches.makers.received(done.writes)
         if done.kind == "send":
             self.stretches.sent(done.reads, done.root)
@@ -549,13 +557,6 @@ class Follower:
             self.awaited |= {_place(t) for t in done.writes}
         turn = sum((e.kind, e.group) == (done.kind, done.ranks) for e in self.recording.events)
         carry(done, self.shadows, (key(done.ranks),), setup=setup, line=line, turn=turn)
-
-    def _places(self, done: Exchanged) -> tuple[tuple[frozenset[int], int], ...]:
-        """How many elements in a row, of what is reduced, are made of which parameters."""
-        reduced = done.reads if done.kind in ("all_reduce", "reduce", "reduce_scatter") else ()
-        rows = [row for t in reduced for row in self.shadows.read(t).lengths()]
-        known = {n: frozenset() if n <= ZERO or self.nodes.holds(n, "unknown") else self.nodes.states(n) for n, _ in rows}
-        return tuple((states, sum(count for _, count in same)) for states, same in groupby(rows, key=lambda row: known[row[0]]))
 
     def _pieces(self, done: Exchanged) -> None:
         """What this rank gives of parameters that it has updated."""

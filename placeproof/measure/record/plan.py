@@ -298,6 +298,8 @@ def _old(recordings: Mapping[int, Recording]) -> Iterator[tuple[str, int]]:
                 yield f"what happens to `{name}` after the update on rank {r.rank} cannot be said", node.line
         for state in (state for state in r.states if state.overwritten):
             yield f"`{state.name}` is updated on rank {r.rank}, and after the step something else is there", 0
+        for state in (state for state in r.states if state.unlike):
+            yield f"the optimizer of rank {r.rank} has a copy of `{state.name}`, with other values than forward read", 0
         for state in (state for state in r.states if state.astray and state.gathered):
             yield f"`{state.name}` is updated as it was gathered: what it is gathered from stays as it is", 0
         if any(state.flat for state in r.states):  # real processes ran

@@ -324,7 +324,7 @@ def _run(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[dict[
             raise
         return _plan(forked(launch), splits)
     comes = any(e.kind in ("all_to_all", "recv") for r in alone.values() for e in r.events)  # what, the fake backend does not know
-    late = any(r.buffers_sent or any(state.late for state in r.states) for r in alone.values())
+    late = any(r.by_others or any(state.late for state in r.states) for r in alone.values())
     if comes or late or unlike_buffers(alone.values()):  # which may be sent before the step
         return _plan(forked(launch), splits)
     exchanged = any(r.exchanges for r in alone.values())
@@ -447,7 +447,8 @@ def _settled(first: Recording, plan: StepPlan, asked: Asked, planned: Again) -> 
         except InputError as error:
             tried.append(f"with {world} ranks: {error.diagnostics[0].message}")
             continue
-        if (kept := answers.kept(left)) is None:
+        kept = answers.kept(left) if len(other.parts) == len(plan.parts) else None  # of one rank, experts are like all others
+        if kept is None:
             tried.append(f"with {world} ranks the step is another one")
             continue
         left = kept

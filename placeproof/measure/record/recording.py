@@ -106,10 +106,11 @@ class State:
     ``digest``: of its values before the step; ``used``: of what forward read of it; ``left``: of its values after the step, where real
     processes ran, and ``flat``, without its shape. ``split``: the groups over which a distributed tensor is split where forward reads it,
     None for any other tensor. ``gathered``: forward read what was gathered. ``synced``: it was sent to all before the step, over these
-    groups. ``overwritten``: an optimizer updated it, and after the step something else is there, which is not what was sent.
-    ``astray``: what was gathered of it is updated, and not what it is gathered from. ``kept``: digests of what an optimizer has of it
-    before the first step. ``constant``: all elements that forward read are equal; ``run``: a module that has it was run. ``rates``: by
-    what gradients are multiplied in updates by hand. ``late``: it was made after an update, and begins with what nobody may have exchanged.
+    groups. ``overwritten``: an optimizer updated it, and after the step something else is there, which is not what was sent. ``astray``:
+    what was gathered of it is updated, and not what it is gathered from. ``kept``: digests of what an optimizer has of it before the first
+    step. ``constant``: all elements that forward read are equal; ``run``: a module that has it was run. ``rates``: by what gradients are
+    multiplied in updates by hand. ``unlike``: an optimizer has a copy of it, of other values. ``late``: it was made after an update, and
+    begins with what nobody may have exchanged.
     """
 
     name: str
@@ -128,6 +129,7 @@ class State:
     constant: bool = False
     run: bool = False
     late: bool = False
+    unlike: bool = False
     rates: frozenset[Fraction] = frozenset()
     synced: list[tuple[int, ...]] = field(default_factory=list)
 
@@ -278,16 +280,16 @@ class Recording:
     GradScaler; ``constants``: which of the numbers around a loss are taken for constants. ``calls`` of modules, ``stretches``: how each
     backward pass begins and ends; ``sent``: digests of what was sent, and to which rank of the world. ``line``: the ranks of which each
     computes a part of one pass, from the first stage to the last; ``made``: digests of what was made outside of modules. ``buffers``:
-    digests of those of the model before the step, but for running statistics, and ``buffers_left`` of all after it.
-    ``graphs``: how often a loss is made by which operations, for each backward pass. ``numbers``: which numbers and words these
-    operations, backward passes and updates by hand are given; ``beside``: the shapes and digests of tensors, but for parameters,
-    gradients, samples, and what is made of these. ``step``: which step of the script this is, after so many backward ``passed`` in
-    others; ``idle``: parameters of optimizers that did not update; ``generated``: the passes for which a module is given what another one
-    has made. ``kept``: what it has of parameters, also after the step, where that was asked for. ``past``: parameters and gradients that
-    something else than PyTorch wrote, with lines. ``whole``: a line at which an optimizer makes one number of several elements. ``own``:
-    gradients were multiplied by a number of the script's own. ``relabelled``: what was received is read with other values before backward
-    has ended there. ``buffers_sent``: the script exchanges buffers by itself. ``sums``: lines that added gradients to zeros that the next
-    step does not have. ``goes_on``: another step begins.
+    digests of those of the model before the step, but for running statistics, and ``buffers_left`` of all after it. ``graphs``: how often a
+    loss is made by which operations, for each backward pass. ``numbers``: which numbers and words these operations, backward passes and
+    updates by hand are given; ``beside``: the shapes and digests of tensors, but for parameters, gradients, samples, and what is made of
+    these. ``step``: which step of the script this is, after so many backward ``passed`` in others; ``idle``: parameters of optimizers that
+    did not update; ``generated``: the passes for which a module is given what another one has made. ``kept``: what it has of parameters,
+    also after the step, where that was asked for. ``past``: parameters and gradients that something else than PyTorch wrote, with lines.
+    ``whole``: a line at which an optimizer makes one number of several elements. ``own``: gradients were multiplied by a number of the
+    script's own. ``relabelled``: what was received is read with other values before backward has ended there. ``by_others``: buffers, or
+    copies of parameters, are what other ranks made of them. ``sums``: lines that added gradients to zeros that the next step does not have.
+    ``goes_on``: another step begins.
     """
 
     rank: int
@@ -309,7 +311,7 @@ class Recording:
     real: bool = False
     pieces: list[Piece] = field(default_factory=list)
     exchanges: bool = False
-    buffers_sent: bool = False
+    by_others: bool = False
     scales: set[Fraction] = field(default_factory=set)
     graphs: list[tuple[tuple[str, int], ...]] = field(default_factory=list)
     numbers: dict[Where, set[float | str]] = field(default_factory=dict)

@@ -299,14 +299,26 @@ def _hooks(follower: Follower) -> Iterator[None]:
             for name, parameter in module.named_parameters():
                 follower.rename(parameter, name.removeprefix("module."))
 
-    def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def updates(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         scale = getattr(optimizer, "grad_scale", None)  # set by a GradScaler for optimizers that unscale by themselves
         follower.optimizers.updates(optimizer)
         follower.settings(optimizer)
         follower.before_update([p for group in optimizer.param_groups for p in group["params"]], number(scale))
 
-    def after(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def ended(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         follower.after_update()
+
+    inner: dict[int, list[Any]] = {}
+
+    def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        """Hooks that the script gave this optimizer run before its update and after it: they are no part of it."""
+        first = optimizer.register_step_post_hook(ended)
+        optimizer._optimizer_step_post_hooks.move_to_end(first.id, last=False)
+        inner.setdefault(id(optimizer), []).extend((optimizer.register_step_pre_hook(updates), first))
+
+    def after(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        for handle in inner.pop(id(optimizer), []):
+            handle.remove()
 
     handles = (
         modules.register_module_parameter_registration_hook(registered),

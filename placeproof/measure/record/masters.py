@@ -1,0 +1,35 @@
+"""Copies of parameters that an optimizer has: whether they have the values that forward read, on this rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from placeproof.measure.record.nodes import ZERO, Nodes
+from placeproof.measure.record.shadow import Shadows, local, storage
+
+
+def copied(owned: Tensor, leaves: Iterable[Tensor], shadows: Shadows, nodes: Nodes) -> Iterator[tuple[int, bool]]:
+    """Of each parameter that an optimizer has a copy of: which one it is, and whether the copy has other values than what forward read.
+    A copy may be a part, of another element type, or lie in another order, so that values alone are compared."""
+    own = local(owned).detach()
+    read = {state: row for state, row in _whole(leaves, shadows, nodes) if storage(row) != storage(own)}
+    at, flat = 0, own.reshape(-1)
+    for number, length in shadows.read(own).lengths():
+        states = nodes.states(number) if number > ZERO and nodes.is_parameter(number) else ()
+        for state in (s for s in states if s in read):
+            part, of = flat[at : at + length], read[state]
+            kind = min(part.dtype, of.dtype, key=lambda d: torch.finfo(d).bits)
+            yield state, not bool(torch.isin(part.to(kind), of.to(kind)).all())
+        at += length
+
+
+def _whole(leaves: Iterable[Tensor], shadows: Shadows, nodes: Nodes) -> Iterator[tuple[int, Tensor]]:
+    """What forward read of parameters that were not gathered for it, and are there still, not updated."""
+    for leaf in map(local, leaves):
+        there = leaf.layout == torch.strided and bool(leaf.untyped_storage().nbytes())
+        only = shadows.read(leaf).only if there else None
+        if only is not None and only > ZERO and nodes[only].kind == "param":
+            yield nodes[only].index, leaf.detach().reshape(-1)
