@@ -684,12 +684,49 @@ BODIES = {
         optimizer.step()
         return result(net)
     """,
+    "a gradient beside the backward pass, of a sum": """
+        net, (x, y) = model(), data()
+        optimizer = sgd(net)
+        mse(net(x), y).backward()
+        last = [*net.parameters()][-1]
+        (last.grad,) = torch.autograd.grad(mse(net(x), y, reduction="sum"), [last])
+        for p in net.parameters():
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+        optimizer.step()
+        return result(net)
+    """,
+    "gradients without a backward pass": """
+        net, (x, y) = model(), data()
+        gradients = torch.autograd.grad(mse(net(x), y), [*net.parameters()])
+        with torch.no_grad():
+            for p, g in zip(net.parameters(), gradients):
+                dist.all_reduce(g)
+                p -= 0.1 * g / dist.get_world_size()
+        return result(net)
+    """,
+    "an inner step that is differentiated": """
+        net, (x, y) = model(), data()
+        optimizer, own = sgd(net), dict(net.named_parameters())
+        inner = torch.autograd.grad(mse(net(x), y), [*own.values()], create_graph=True)
+        fast = {n: p - 0.1 * g for (n, p), g in zip(own.items(), inner)}
+        mse(torch.func.functional_call(net, fast, (x,)), y).backward()
+        for p in net.parameters():
+            dist.all_reduce(p.grad)
+        optimizer.step()
+        return result(net)
+    """,
 }
 
 #: Steps that are right, and refused, and what is said.
-RIGHT = {"weighted samples, divided by all weights at the end": "which is no product of counts of the step"}
+RIGHT = {
+    "weighted samples, divided by all weights at the end": "which is no product of counts of the step",
+    "gradients without a backward pass": "parameters are updated without a backward pass",
+}
 #: Steps that are refused, and what is said.
 REFUSED = {
+    "a gradient beside the backward pass, of a sum": "`torch.autograd.grad`",
+    "an inner step that is differentiated": "parameters are updated without a backward pass",
     "results of others in each loss": "the loss of rank 1 changes with samples of rank 0",
     "a temperature that no optimizer has": "a tensor that is no parameter gets a gradient, and other values afterwards",
     "smoothed labels, summed": "this step trains a sum over samples",

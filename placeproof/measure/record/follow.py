@@ -230,6 +230,7 @@ class Follower:
         if not states:
             return NOTHING
         made = self.nodes.add(Node(kind="pass", index=min(states), turn=turn))
+        made = made if self.phase == "backward" else self.nodes.unknown((made,), "`torch.autograd.grad`", self.line())  # of any loss
         return self.nodes.add(Node(kind="partial", of=(made,), axes=partial)) if partial else made
 
     def begin_pass(self) -> None:

@@ -82,8 +82,11 @@ def _readable(first: Recording) -> None:
     refuse = refuse_lines if any(e.states for e in sent) else refuse_loss
     refuse(first.script, first.source, [(f"the exchange `{e.kind}` cannot be said", e.line) for e in sent[:8]])
     refuse_lines(first.script, first.source, _unread(first)[:8])
-    if not first.updates:
-        refuse_lines(first.script, first.source, [("nothing was trained: no optimizer read a gradient", 0)])
+    text = "nothing was trained: no optimizer read a gradient"
+    if first.updates and not first.turns:
+        text = "parameters are updated without a backward pass: of what `torch.autograd.grad` makes, the loss is not followed"
+    if not first.updates or not first.turns:
+        refuse_lines(first.script, first.source, [(text, 0)])
 
 
 def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[str, str]) -> StepPlan:

@@ -138,8 +138,9 @@ def stretches_of(recording: Recording) -> list[Stretch]:
 
 
 def read_by_updates(recording: Recording) -> frozenset[int]:
-    """The backward passes, by their numbers, of whose gradients updates read something."""
-    return frozenset[int]().union(*(recording.nodes.turns(n) for terms in recording.updates.values() for n in terms))
+    """The backward passes, by their numbers, of whose gradients updates read something. What is made before the first one is of none."""
+    turns = frozenset[int]().union(*(recording.nodes.turns(n) for terms in recording.updates.values() for n in terms))
+    return turns - {-1}
 
 
 def off(change: NDArray[np.float64], gradient: NDArray[np.float64]) -> float:
