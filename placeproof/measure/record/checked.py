@@ -6,9 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from placeproof.measure.record.chain import BY_HAND, refuse_lines, refuse_loss
-from placeproof.measure.record.launch import Launch, faked, forked, others_of, parts_of
+from placeproof.measure.record.later import Traced
+from placeproof.measure.record.launch import Launch, faked, forked, numbers_of, others_of, parts_of
 from placeproof.measure.record.plan import StepPlan, unlike_ends
 from placeproof.measure.record.recording import UNCHANGED, UNSEEN, Recording
+from placeproof.measure.record.single import Single, single
+from placeproof.measure.record.together import Numbers, Samples, UnlikeError
+from placeproof.programs import read
+from placeproof.semantics.judge.verdict import judge
+
+#: After how many steps ranks are compared with one process, and by how much at most parameters of split layers are moved before.
+_STEPS, _ASIDE = 3, 0.05
 
 
 def copies_end_alike(recordings: Mapping[int, Recording], plan: StepPlan) -> None:
@@ -35,6 +43,40 @@ def in_parts(launch: Launch, recordings: Mapping[int, Recording], plan: StepPlan
         text = "each rank has made its own parts of layers, and what is exchanged does not show that they are parts"
         texts.append((text, first.turns[0].line))
     refuse_lines(first.script, first.source, texts[:8])
+
+
+def as_one_process(launch: Launch, traced: Traced, first: Recording) -> None:
+    """Raise InputError for a step that is proved, and in numbers ends with other parameters than the script does as one process, with the
+    samples of all ranks; or one of split layers that is refuted, and ends with the same. Where these cannot be compared, the program says
+    it all."""
+    word = judge(read(traced.text), shortest=False).word
+    if not traced.readers or word not in ("proved", "refuted") or (word == "refuted" and not traced.split):
+        return
+    found = _single(launch, traced, first, _STEPS) or _single(launch, traced, first, 1)
+    if found is None:
+        return
+    if word == "proved" and found.apart:
+        text = f"what ranks do is proved, and in numbers they end with other values than the script does as one process: {found.apart}"
+        help = "something that the script reads, or decides, is not what one process has: a sample, a number of one rank, a part of a layer"
+        refuse_lines(first.script, first.source, [(text, 0)], help=help)
+    if word == "refuted" and found.alike:
+        text = (
+            "what is read of this step is wrong, and in numbers it ends with what the script ends with as one process: it is not understood"
+        )
+        refuse_lines(first.script, first.source, [(text, first.turns[0].line)])
+
+
+def _single(launch: Launch, traced: Traced, first: Recording, steps: int) -> Single | None:
+    """Ranks beside one process after so many steps; None where they cannot be compared."""
+
+    def run(world: int, samples: Mapping[int, Samples]) -> Mapping[int, Numbers]:
+        passes, aside = first.passed + steps * len(first.turns), _ASIDE if traced.split else 0.0
+        return forked(launch.of(world), numbers_of(samples, 0, 0.0, passes, aside))
+
+    try:
+        return single(first.world, traced.readers, run)
+    except UnlikeError:
+        return None
 
 
 def independent(launch: Launch, recordings: Mapping[int, Recording], plan: StepPlan) -> None:

@@ -12,7 +12,7 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from types import ModuleType
@@ -44,11 +44,18 @@ class Launch:
     timeout: float = TIMEOUT
     idle: float = inf
 
+    def of(self, world: int) -> Launch:
+        """With so many ranks: others than those that were asked for may wait for one that is not there, and for less long."""
+        return self if world == self.world else replace(self, world=world, idle=_IDLE, timeout=min(self.timeout, SOON))
+
 
 class EndedError(InputError):
     """A rank was killed, ended before it should, or did not end."""
 
 
+#: Seconds that ranks may take where there are other numbers of them, at least, and all may wait: a pipeline may wait for a stage that is
+#: not there.
+SOON, _IDLE = 50.0, 5.0
 #: What a rank brings, and what it does: of a launch, as a rank, and where to say how far it is.
 T = TypeVar("T")
 Follow = Callable[[Launch, int, Path], T]
@@ -92,11 +99,11 @@ def received_once(launch: Launch, rank: int, trail: Path) -> Recording:
     return recording
 
 
-def numbers_of(samples: Mapping[int, Samples], before: int, shift: float) -> Follow[Numbers]:
-    """What a rank comes to in a step with given samples, by ranks, after so many backward passes, with parameters moved by so much."""
+def numbers_of(samples: Mapping[int, Samples], before: int, shift: float, passes: int = 1, aside: float = 0.0) -> Follow[Numbers]:
+    """What a rank comes to in a step with given samples, by ranks: see ``numbered``."""
 
     def numbers(launch: Launch, rank: int, _: Path) -> Numbers:
-        found: Numbers = _session().as_numbers(launch, rank, samples.get(rank, {}), before, shift)
+        found: Numbers = _session().as_numbers(launch, rank, samples.get(rank, {}), before, shift, passes, aside)
         return found
 
     return numbers

@@ -5,6 +5,7 @@ Samples are where a script draws, loads or picks them, outside of modules. What 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -46,6 +48,8 @@ _LOOKS = ("_local_scalar_dense", "equal", "is_nonzero", "item")
 _CONSTANT = ("arange", "empty", "eye", "full", "linspace", "new_", "ones", "randperm", "scalar_tensor", "zeros")
 #: What makes an array of a tensor, and what Python is told of a tensor by.
 _ARRAY, _TOLD = Tensor.numpy, ("numpy", "tolist")
+#: What wrappers add to names.
+_WRAPPED = re.compile(r"\b(_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod)\.|^module\.")
 #: Elements of what is kept.
 _LARGE = 1 << 22
 
@@ -93,6 +97,7 @@ class _Sampled(TorchDispatchMode):
         if done is None:
             return
         kinds = [self._kind(local(t)) for t in done.reads]
+        self.numbers.used |= {k.origin for k in kinds if k.origin is not None}
         made = any(k.made for k in kinds)
         self.numbers.exchanged |= made and self.begun
         for tensor in map(local, done.writes):
@@ -101,6 +106,7 @@ class _Sampled(TorchDispatchMode):
 
     def _computes(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
         name = func._schema.name.rpartition("::")[2]
+        self.numbers.drawn |= bool(self.inside) and (name in _DRAWS or "dropout" in name)
         read, writes = strided_of((args, kwargs)), strided_of(written(func, args))
         for tensor in read:
             if storage(tensor) not in self.kinds:  # Python has made it, of what is not seen
@@ -109,6 +115,8 @@ class _Sampled(TorchDispatchMode):
         made, computed = any(k.made for k in kinds), any(k.computed for k in kinds)
         self.looked |= name in _LOOKS and any(k.read for k in kinds)
         picked = name in (*_DRAWS, *_PICKS, *_MOVES) or func.is_view
+        if not picked:
+            self.numbers.used |= {k.origin for k in kinds if k.origin is not None}
         seen = not (self.looked and name in (*_PICKS, "lift_fresh", "fill_"))  # Python may have counted samples
         computed |= not picked and bool(read) and not name.startswith(_CONSTANT)
         for tensor in (*strided_of(out), *writes):
@@ -129,7 +137,10 @@ class _Sampled(TorchDispatchMode):
 
         def told(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
             with _disable_current_modes():
-                self.looked |= tensor.layout == torch.strided and self._kind(local(tensor)).read
+                if tensor.layout == torch.strided:
+                    kind = self._kind(local(tensor))
+                    self.looked |= kind.read
+                    self.numbers.used |= {kind.origin} if kind.origin is not None else set()
                 return tell(tensor, *args, **kwargs)
 
         return told
@@ -190,8 +201,9 @@ def _kept(value: Any) -> bool:
 class _Run:
     """One run, up to the forward pass that follows the recorded step; of parameters that are moved, up to the loss."""
 
-    def __init__(self, mode: _Sampled, before: int, shift: float) -> None:
+    def __init__(self, mode: _Sampled, before: int, shift: float, passes: int, aside: float) -> None:
         self.mode, self.numbers, self.before, self.shift = mode, mode.numbers, before, shift
+        self.passes, self.aside = passes, aside
         self.known: dict[int, tuple[str, nn.Parameter]] = {}
         self.moved = set[int]()
 
@@ -199,9 +211,13 @@ class _Run:
         """A module is run: gradients of its parameters are noted, and it is moved before the step."""
         for name, p in module.named_parameters():
             if p.requires_grad and id(p) not in self.known:
-                own = f"{len(self.known)} {name.removeprefix('module.')}"
+                own = f"{len(self.known)} {_WRAPPED.sub('', name)}"
                 self.known[id(p)] = own, p
                 self.numbers.plain &= type(p) is nn.Parameter and p.layout == torch.strided and p.dtype == torch.float64
+                self.numbers.begun[own] = _values(local(p).detach().double())
+                self.numbers.double &= p.dtype == torch.float64
+                if self.aside:
+                    local(p).detach().add_(self.aside * torch.cos(40 * local(p).detach() + len(self.known)))
                 p.register_hook(partial(self._made, own))
             if p.requires_grad and self.numbers.passes == self.before and id(p) not in self.moved:
                 self.moved.add(id(p))
@@ -214,14 +230,22 @@ class _Run:
 
     def _made(self, name: str, gradient: Tensor) -> None:
         with _disable_current_modes(), torch.no_grad():
-            own = gradient.detach().to_dense() if gradient.layout != torch.strided else gradient.detach()
+            own = gradient.detach().to_dense() if gradient.layout != torch.strided else local(gradient).detach()
             self.numbers.gradients[name] = self.numbers.gradients.get(name, 0.0) + _values(own.double())
+
+    def updates(self, optimizer: optimizers.Optimizer, *_: Any) -> None:
+        """An optimizer begins an update."""
+        groups = [sorted((k, str(v)) for k, v in group.items() if k != "params") for group in optimizer.param_groups]
+        self.numbers.settings.append(str(groups))
+        with _disable_current_modes(), torch.no_grad():
+            made = {name: p.grad for name, p in self.known.values() if p.grad is not None and p.grad.layout == torch.strided}
+            self.numbers.read = {name: _values(local(gradient).detach().double()) for name, gradient in made.items()}
 
     def end(self) -> None:
         """The step is over: what is left of parameters."""
         if not self.numbers.left:
             with _disable_current_modes(), torch.no_grad():
-                self.numbers.left.update({name: _values(p.detach().double()) for name, p in self.known.values()})
+                self.numbers.left.update({name: _values(local(p).detach().double()) for name, p in self.known.values()})
 
     def called(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """How modules are called."""
@@ -229,7 +253,7 @@ class _Run:
         def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             mode = self.mode
             outer = not mode.inside and not mode.off and torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
-            if outer and self.numbers.passes > self.before:
+            if outer and self.numbers.passes >= self.before + self.passes:
                 raise Enough
             if outer:
                 with _disable_current_modes(), torch.no_grad():
@@ -273,11 +297,14 @@ class _Run:
 
 
 @contextmanager
-def numbered(numbers: Numbers, samples: Samples, script: str, before: int, shift: float) -> Iterator[None]:
+def numbered(
+    numbers: Numbers, samples: Samples, script: str, before: int, shift: float, passes: int = 1, aside: float = 0.0
+) -> Iterator[None]:
     """Watch a run of a script, and fill ``numbers``. ``samples``: what it is given instead of its own; ``before``: how many backward passes
-    come before the step; ``shift``: by how much parameters are moved before its forward pass, in directions of chance."""
+    come before the step, which has so many ``passes``; ``shift``: by how much parameters are moved before its forward pass, in directions
+    of chance; ``aside``: by how much at most each element is moved when it is first read, as its value says."""
     mode = _Sampled(numbers, samples, script)
-    run, default = _Run(mode, before, shift), torch.get_default_dtype()
+    run, default = _Run(mode, before, shift, passes, aside), torch.get_default_dtype()
     with ExitStack() as stack:
         torch.set_default_dtype(torch.float64)
         stack.callback(torch.set_default_dtype, default)
@@ -286,5 +313,6 @@ def numbered(numbers: Numbers, samples: Samples, script: str, before: int, shift
         for name in _TOLD:
             stack.enter_context(mock.patch.object(Tensor, name, mode.telling(getattr(Tensor, name))))
         stack.callback(run.end)
+        stack.callback(optimizers.register_optimizer_step_pre_hook(run.updates).remove)
         stack.enter_context(mode)
         yield

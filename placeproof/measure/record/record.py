@@ -21,7 +21,7 @@ from placeproof.core.mesh import SPLITS
 from placeproof.measure.record.agreeing import agree
 from placeproof.measure.record.axes import Grid, grid, with_stages
 from placeproof.measure.record.chain import BY_HAND, LossError, noted, refuse_lines
-from placeproof.measure.record.checked import copies_end_alike, in_parts, independent
+from placeproof.measure.record.checked import as_one_process, copies_end_alike, in_parts, independent
 from placeproof.measure.record.clips import clipped
 from placeproof.measure.record.constant import Again, ByChanceError, Saying, numbers_alike, of_axes, terms_alike, with_constant
 from placeproof.measure.record.crossed import crossed
@@ -32,6 +32,7 @@ from placeproof.measure.record.factor import SCALES, TOTAL, Answer, Asked, Readi
 from placeproof.measure.record.handed import handed
 from placeproof.measure.record.later import Later, Traced
 from placeproof.measure.record.launch import (
+    SOON,
     TIMEOUT,
     EndedError,
     Launch,
@@ -72,9 +73,8 @@ Left = dict[str, frozenset[Reading]]
 _ALL_RANKS = 8
 #: How many ways to read the factors of a step are judged, each by itself.
 _WAYS = 32
-#: Seconds that ranks may take where there are other numbers of them, at least, and how many times as long as those that were asked for:
-#: a pipeline may wait for a stage that is not there. So they may not all wait for so many seconds.
-_SOON, _OTHERS, _IDLE = 50.0, 20, 5.0
+#: How many times as long as ranks that were asked for others may take at most.
+_OTHERS = 20
 
 
 class RefutedError(InputError):
@@ -113,7 +113,9 @@ def trace(
             text = f"with {count} ranks, a number that nobody has said, this step is wrong: with others it may be right"
             refuse("PP603", text, help="say how many ranks it is for: `--world N`")
         later = Later(launch, lambda step: _step(replace(launch, step=step), backend, splits or {}, constant))
-        return later.with_others(traced, first) if first.idle else later.with_next(traced, first)
+        traced = later.with_others(traced, first) if first.idle else later.with_next(traced, first)
+        as_one_process(launch, traced, first)
+        return traced
     except EndedError:
         raise
     except InputError as error:
@@ -146,7 +148,7 @@ def _refuting(launch: Launch) -> Witness | None:
     """What refutes a script that real processes run, on as many ranks as are run here in any case: the first witness of several kinds."""
     if not 1 < launch.world <= _ALL_RANKS:
         return None
-    again = _once(lambda world, twice: forked(_of(launch, world), scaled_twice if twice else beyond_step))
+    again = _once(lambda world, twice: forked(launch.of(world), scaled_twice if twice else beyond_step))
     try:
         recordings = again(launch.world, False)
     except InputError:  # a script that cannot be followed, or fails, shows nothing
@@ -156,11 +158,6 @@ def _refuting(launch: Launch) -> Witness | None:
     first = next((one for one in found if one is not None), None) or clipped(recordings, launch.step, again)
     first = first or overwritten(recordings, launch.step, lambda: forked(launch, received_once))
     return first or dealt(recordings, launch.step, lambda instead: forked(launch, with_samples(instead)))
-
-
-def _of(launch: Launch, world: int) -> Launch:
-    """A launch with so many ranks: others than those that were asked for may wait for one that is not there."""
-    return launch if world == launch.world else replace(launch, world=world, idle=_IDLE)
 
 
 def _step(launch: Launch, backend: str, splits: Mapping[str, str], constant: Fraction | None) -> tuple[Traced, Recording]:
@@ -185,7 +182,7 @@ def _of_all(launch: Launch, splits: Mapping[str, str]) -> tuple[Traced, Recordin
         raise UnlikeError("the script has its number of ranks as one of its own, also as one process")
 
     def run(world: int, samples: Mapping[int, Samples], shift: float) -> Mapping[int, Numbers]:
-        return forked(replace(_of(launch, world), timeout=min(launch.timeout, _SOON)), numbers_of(samples, first.passed, shift))
+        return forked(launch.of(world), numbers_of(samples, first.passed, shift))
 
     whole = together(recordings, launch.world, run)
     traced, first = _traced(launch, "gloo", splits, None, whole)
@@ -208,10 +205,10 @@ def _with_ranks(launch: Launch, backend: str, splits: Mapping[str, str], constan
     spent = list[float]()
 
     def planned(world: int) -> tuple[dict[int, Recording], StepPlan]:
-        most = launch.timeout if world == launch.world else min(launch.timeout, max(_SOON, _OTHERS * spent[0]))
+        most = launch.timeout if world == launch.world else min(launch.timeout, max(SOON, _OTHERS * spent[0]))
         began = monotonic()
         try:
-            return _planned(replace(_of(launch, world), timeout=most), backend, splits, constant, whole)
+            return _planned(replace(launch.of(world), timeout=most), backend, splits, constant, whole)
         finally:
             spent.append(monotonic() - began)
 
@@ -256,7 +253,17 @@ def _traced(
     single = [a.values[0] for a in asked.answers.values() if asked.fixed or (first.own and not a.found)]
     written_out = set(map(int, re.findall(r"\b\d+\b", "\n".join(first.source))))
     divisors = tuple(n.denominator for n in single if n.numerator == 1 < n.denominator and n.denominator in written_out)
-    return Traced(text=text, ranks=tuple(sorted(recordings)), world=count, notes=notes, divisors=divisors), first
+    readers = _readers(plan) if count <= _ALL_RANKS and not first.statistics else ()
+    split = plan.layers is not None
+    ranks = tuple(sorted(recordings))
+    return Traced(text=text, ranks=ranks, world=count, notes=notes, divisors=divisors, readers=readers, split=split), first
+
+
+def _readers(plan: StepPlan) -> tuple[int, ...]:
+    """For each rank, the first one that has the same samples."""
+    ranks = range(prod(plan.grid.sizes.values()))
+    own = [tuple(plan.grid.place(rank, axis) for axis, what in plan.splits.items() if what == "batch") for rank in ranks]
+    return tuple(own.index(place) for place in own)
 
 
 def _of_samples(first: Recording, plan: StepPlan, asked: Asked, text: str, arguments: Sequence[str]) -> None:

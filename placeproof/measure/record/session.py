@@ -115,11 +115,11 @@ def with_others(launch: Launch, rank: int, recorded: Recording, way: int, *, apa
     return wrong or (of_others(first, theirs, recorded) if apart and rank else [])
 
 
-def as_numbers(launch: Launch, rank: int, samples: Samples, before: int, shift: float) -> Numbers:
+def as_numbers(launch: Launch, rank: int, samples: Samples, before: int, shift: float, passes: int = 1, aside: float = 0.0) -> Numbers:
     """What this rank of the process group that exists comes to in a step, in double precision, with given samples."""
     numbers, script = Numbers(), launch.script.resolve()
     blank = Recording(rank=rank, world=launch.world, script=script.name, source=(), nodes=Nodes(), real=True)
-    _again(launch, rank, blank, numbered(numbers, samples, str(script), before, shift))
+    _again(launch, rank, blank, numbered(numbers, samples, str(script), before, shift, passes, aside))
     return numbers
 
 

@@ -39,7 +39,9 @@ class Numbers:
     """What a rank comes to in a step. ``rows``: of what a module is first given; ``samples`` that it reads; ``gradients``: what it
     makes by itself, by parameter, and parameters that are ``left``; ``directions`` in which they may be moved. ``exchanged``: something
     that is made of parameters, before backward; ``plain``: all parameters are whole, in double precision; ``mean``: the loss is a mean, of
-    the value ``loss``, ``factors`` are numbers around it; ``passes``: backward passes up to the end of the run."""
+    the value ``loss``, ``factors`` are numbers around it; ``passes``: backward passes up to the end of the run. ``begun``: this rank's
+    elements of parameters, as they were first read, ``double``: in double precision; ``settings`` of each update, and gradients ``read`` by
+    the last one; ``drawn``: a module draws numbers of chance; ``used``: where samples are that something is computed of."""
 
     rows: int = 0
     samples: dict[Origin, NDArray[np.generic]] = field(default_factory=dict)
@@ -52,6 +54,12 @@ class Numbers:
     loss: float = 0.0
     factors: tuple[Fraction, ...] = ()
     passes: int = 0
+    begun: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    settings: list[str] = field(default_factory=list)
+    read: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    double: bool = True
+    drawn: bool = False
+    used: set[Origin] = field(default_factory=set)
 
 
 #: The script with so many ranks, each with the samples that it is given, and with parameters moved. It may raise InputError.
@@ -186,9 +194,11 @@ def _runs(world: int, run: Running, *, every: bool) -> Iterator[tuple[Mapping[in
     order = np.random.default_rng(sum(sizes)).permutation(sum(sizes))
     replaced = np.where(np.arange(len(order)) == 0, order[-1], order)
     for deal in (order, replaced) if every else ():
-        dealt = run(world, {rank: {o: _whole(first, o)[part] for o in own} for rank, part in enumerate(_parts(deal, sizes))}, 0.0)
+        dealt = run(world, {rank: {o: samples_of_all(first, o)[part] for o in own} for rank, part in enumerate(_parts(deal, sizes))}, 0.0)
         if any(
-            not np.array_equal(dealt[rank].samples[o], _whole(first, o)[part]) for rank, part in enumerate(_parts(deal, sizes)) for o in own
+            not np.array_equal(dealt[rank].samples[o], samples_of_all(first, o)[part])
+            for rank, part in enumerate(_parts(deal, sizes))
+            for o in own
         ):
             raise UnlikeError("samples cannot be dealt to other ranks")
         yield dealt, _alone(dealt, own, run)
@@ -198,14 +208,15 @@ def _parts(deal: NDArray[np.int64], sizes: list[int]) -> list[NDArray[np.int64]]
     return np.split(deal, np.cumsum(sizes)[:-1])
 
 
-def _whole(ranks: Mapping[int, Numbers], origin: Origin) -> NDArray[np.generic]:
+def samples_of_all(ranks: Mapping[int, Numbers], origin: Origin) -> NDArray[np.generic]:
+    """The samples of all ranks, one after another."""
     return np.concatenate([ranks[rank].samples[origin] for rank in sorted(ranks)])
 
 
 def _alone(ranks: Mapping[int, Numbers], own: list[Origin], run: Running) -> Numbers:
     """One process with the samples of ranks."""
-    found = run(1, {0: {origin: _whole(ranks, origin) for origin in own}}, 0.0)[0]
-    if any(o not in found.samples or not np.array_equal(found.samples[o], _whole(ranks, o)) for o in own):
+    found = run(1, {0: {origin: samples_of_all(ranks, origin) for origin in own}}, 0.0)[0]
+    if any(o not in found.samples or not np.array_equal(found.samples[o], samples_of_all(ranks, o)) for o in own):
         raise UnlikeError("one process does not read the samples of all ranks")
     return found
 
@@ -219,9 +230,9 @@ def _own(ranks: Mapping[int, Numbers]) -> list[Origin]:
         if all(len(n.samples[origin]) == n.rows > 0 for n in ranks.values())
         and any(not np.array_equal(n.samples[origin], ranks[0].samples[origin]) for n in ranks.values())
     ]
-    rows = [tuple(_whole(ranks, o)[i].tobytes() for o in own) for i in range(sum(n.rows for n in ranks.values()))] if own else []
+    rows = [tuple(samples_of_all(ranks, o)[i].tobytes() for o in own) for i in range(sum(n.rows for n in ranks.values()))] if own else []
     several = [o for o in own if int(np.prod(o[3])) > 1 and "float" in o[2]]
-    if not own or len({*rows}) < len(rows) or any(len({row.tobytes() for row in _whole(ranks, o)}) < len(rows) for o in several):
+    if not own or len({*rows}) < len(rows) or any(len({row.tobytes() for row in samples_of_all(ranks, o)}) < len(rows) for o in several):
         raise UnlikeError("ranks have no samples of their own, or the same ones")
     return own
 

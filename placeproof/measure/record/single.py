@@ -1,0 +1,169 @@
+"""Whether ranks end with what the script itself ends with as one process, given the samples of all ranks: in numbers.
+
+A program says what a step does to gradients, of a loss that each rank has of its own samples. That a script reads other samples, decides
+something by what one rank has, or computes something else where its layers are split, is no part of that. So the script is run as one
+process, too: elements of parameters are found by their values, wherever ranks have them, and compared after the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placeproof.core.diagnostics import InputError
+from placeproof.measure.record.together import Numbers, Origin, Samples, UnlikeError, samples_of_all
+
+#: What differs by more than this part of the largest element of its parameter is another number.
+_SAME = 1e-7
+#: What is no larger is zero.
+_NOTHING = 1e-12
+
+#: The script with so many ranks, each with the samples that it is given. It may raise InputError.
+Running = Callable[[int, Mapping[int, Samples]], Mapping[int, Numbers]]
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """Of each parameter by how much ranks are apart from one process, relative to its largest element: in its values after the step, and in
+    the gradient that the update reads (infinite where that is not seen)."""
+
+    left: Mapping[str, float]
+    read: Mapping[str, float]
+
+    @property
+    def apart(self) -> str:
+        """A parameter that one process ends with other values of, and by how much."""
+        name = max(self.left, key=lambda n: self.left[n])
+        shown = name if name == _OTHERS else f"`{name}`"
+        return f"{shown}, by {self.left[name]:.1e} of the largest element" if self.left[name] > _SAME else ""
+
+    @property
+    def alike(self) -> bool:
+        """Whether all are the same, gradients too."""
+        return max(*self.left.values(), *self.read.values()) <= _SAME
+
+
+def single(world: int, readers: Sequence[int], run: Running) -> Single:
+    """What ranks come to beside one process. ``readers``: for each rank, the one whose samples are the same. Raises UnlikeError where they
+    cannot be compared."""
+    try:
+        ranks = run(world, {})
+        given = dict(enumerate(ranks[r] for r in sorted({*readers})))
+        own = _dealt(given)
+        alone = run(1, {0: {origin: samples_of_all(given, origin) for origin in own}})[0]
+    except InputError:
+        raise UnlikeError("it does not run as one process") from None
+    every = [n for _, n in sorted(ranks.items())]
+    _comparable(every, alone)
+    _same_samples(given, alone, own)
+    tables = [_table(n) for n in (*every, alone)]
+    common = sorted(set.intersection(*({*begun} for begun, _, _ in tables)))
+    rows = [[_row(values, common) for values in table] for table in tables]
+    left, read = dict[str, float](), dict[str, float]()
+    for name in rows[-1][0]:
+        places = _places([begun[name] for begun, _, _ in rows[:-1]], rows[-1][0][name])
+        left[name], read[name] = (_far([row[k].get(name) for row in rows[:-1]], rows[-1][k].get(name), places) for k in (1, 2))
+    return Single(left, read)
+
+
+_Values = Mapping[str, NDArray[np.float64]]
+#: What parameters are together that not all ranks have.
+_OTHERS = "parameters that ranks have by themselves"
+
+
+def _table(numbers: Numbers) -> tuple[_Values, _Values, _Values]:
+    """Values before the step, after it, and gradients, by names that tell parameters apart."""
+    names = [key.partition(" ")[2] for key in numbers.begun]
+    known = {key: key if names.count(name) > 1 else name for key, name in zip(numbers.begun, names, strict=True)}
+    begun, left, read = ({known[key]: v for key, v in values.items()} for values in (numbers.begun, numbers.left, numbers.read))
+    return begun, left, read
+
+
+def _row(values: _Values, common: Sequence[str]) -> dict[str, NDArray[np.float64]]:
+    """Values of parameters that all ranks have, and those of all others, one after another."""
+    others = [own.reshape(-1) for name, own in values.items() if name not in common]
+    return {name: values[name] for name in common if name in values} | ({_OTHERS: np.concatenate(others)} if others else {})
+
+
+def _dealt(ranks: Mapping[int, Numbers]) -> list[Origin]:
+    """Where ranks have samples of their own, of which one process is given those of all."""
+    return [
+        origin
+        for origin in sorted(set.intersection(*({*n.samples} for n in ranks.values())), key=str)
+        if all(n.rows and len(n.samples[origin]) and len(n.samples[origin]) % n.rows == 0 for n in ranks.values())
+        and _differ(ranks, origin)
+    ]
+
+
+def _differ(ranks: Mapping[int, Numbers], origin: Origin) -> bool:
+    first, *others = (n.samples.get(origin) for n in ranks.values())
+    return any((own is None) != (first is None) or (own is not None and not np.array_equal(own, first)) for own in others)
+
+
+def _same_samples(ranks: Mapping[int, Numbers], alone: Numbers, own: Collection[Origin]) -> None:
+    """Raise UnlikeError where one process computes with other samples than all ranks do."""
+    used = alone.used.union(*(n.used for n in ranks.values()))
+    for origin in used:
+        there = alone.samples.get(origin)
+        if origin not in own and _differ(ranks, origin):
+            raise UnlikeError("something is computed of samples that one process is not given")
+        here = samples_of_all(ranks, origin) if origin in own else ranks[0].samples.get(origin)
+        if there is None or here is None or not np.array_equal(here, there):
+            raise UnlikeError("one process does not read the samples of all ranks")
+
+
+def _comparable(ranks: Sequence[Numbers], alone: Numbers) -> None:
+    every = (alone, *ranks)
+    if len({n.passes for n in every}) > 1 or not alone.passes:
+        raise UnlikeError("one process makes other backward passes")
+    if len({tuple(n.settings) for n in every}) > 1:
+        raise UnlikeError("one process updates with other settings")
+    if not all(n.double for n in every) or any(n.drawn for n in every):
+        raise UnlikeError("numbers are not of double precision, or of chance")
+
+
+#: For each rank, which of its elements are compared with which ones of one process; None where all have one value.
+_Places = list[tuple[NDArray[np.int64], NDArray[np.int64]]] | None
+
+
+def _places(begun: Sequence[NDArray[np.float64]], whole: NDArray[np.float64] | None) -> _Places:
+    """Where elements that ranks have are in what one process has: they are found by their values, unless these are copies. Of several with
+    one value nothing is said."""
+    if whole is None:
+        raise UnlikeError("ranks have other parameters than one process")
+    if all(np.array_equal(own, whole) for own in begun):
+        return [(np.arange(whole.size), np.arange(whole.size))] * len(begun)
+    flat = whole.reshape(-1)
+    values, counts = np.unique(flat, return_counts=True)
+    order: NDArray[np.int64] = np.argsort(flat, kind="stable")
+    first = order[np.cumsum(counts) - counts]
+    if not all(np.isin(own, values).all() for own in begun) or not np.isin(values, np.concatenate([o.reshape(-1) for o in begun])).all():
+        raise UnlikeError("ranks begin with other parameters than one process")
+    if len(values) == 1 < whole.size:
+        return None
+    places = []
+    for own in (o.reshape(-1) for o in begun):
+        at = np.searchsorted(values, own)
+        chosen = np.nonzero(counts[at] == 1)[0]
+        places.append((chosen, first[at[chosen]]))
+    return places
+
+
+def _far(ranks: Sequence[NDArray[np.float64] | None], alone: NDArray[np.float64] | None, places: _Places) -> float:
+    """How far elements are apart."""
+    if alone is None and all(own is None for own in ranks):
+        return 0.0
+    own = [one.reshape(-1) for one in ranks if one is not None]
+    if alone is None or len(own) < len(ranks):
+        return float("inf")
+    last = alone.reshape(-1)
+    if places is None:
+        every = np.sort(np.concatenate(own))
+        last, own, places = np.repeat(np.sort(last), len(every) // len(last)), [every], [(np.arange(len(every)), np.arange(len(every)))]
+    if any(len(mine) > len(one) for one, (mine, _) in zip(own, places, strict=True)):
+        return float("inf")
+    gaps = (float(np.abs(one[mine] - last[there]).max(initial=0.0)) for one, (mine, there) in zip(own, places, strict=True))
+    return max(gaps) / max(float(np.abs(last).max(initial=0.0)), _NOTHING)
