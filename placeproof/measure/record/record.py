@@ -253,7 +253,7 @@ def _traced(
     single = [a.values[0] for a in asked.answers.values() if asked.fixed or (first.own and not a.found)]
     written_out = set(map(int, re.findall(r"\b\d+\b", "\n".join(first.source))))
     divisors = tuple(n.denominator for n in single if n.numerator == 1 < n.denominator and n.denominator in written_out)
-    readers = _readers(plan) if count <= _ALL_RANKS and not first.statistics else ()
+    readers = _readers(plan) if count <= _ALL_RANKS and not (first.statistics or "sequence" in plan.splits.values()) else ()
     split = plan.layers is not None
     ranks = tuple(sorted(recordings))
     return Traced(text=text, ranks=ranks, world=count, notes=notes, divisors=divisors, readers=readers, split=split), first

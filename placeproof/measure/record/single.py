@@ -28,14 +28,17 @@ Running = Callable[[int, Mapping[int, Samples]], Mapping[int, Numbers]]
 @dataclass(frozen=True, slots=True)
 class Single:
     """Of each parameter by how much ranks are apart from one process, relative to its largest element: in its values after the step, and in
-    the gradient that the update reads (infinite where that is not seen)."""
+    the gradient that the update reads (infinite where that is not seen). ``updates``: those of a rank, and of one process."""
 
     left: Mapping[str, float]
     read: Mapping[str, float]
+    updates: tuple[int, int] = (0, 0)
 
     @property
     def apart(self) -> str:
         """A parameter that one process ends with other values of, and by how much."""
+        if self.updates[0] != self.updates[1]:
+            return f"it makes {self.updates[1]} updates, and a rank {self.updates[0]}"
         name = max(self.left, key=lambda n: self.left[n])
         shown = name if name == _OTHERS else f"`{name}`"
         return f"{shown}, by {self.left[name]:.1e} of the largest element" if self.left[name] > _SAME else ""
@@ -43,7 +46,7 @@ class Single:
     @property
     def alike(self) -> bool:
         """Whether all are the same, gradients too."""
-        return max(*self.left.values(), *self.read.values()) <= _SAME
+        return self.updates[0] == self.updates[1] and max(*self.left.values(), *self.read.values()) <= _SAME
 
 
 def single(world: int, readers: Sequence[int], run: Running) -> Single:
@@ -66,7 +69,7 @@ def single(world: int, readers: Sequence[int], run: Running) -> Single:
     for name in rows[-1][0]:
         places = _places([begun[name] for begun, _, _ in rows[:-1]], rows[-1][0][name])
         left[name], read[name] = (_far([row[k].get(name) for row in rows[:-1]], rows[-1][k].get(name), places) for k in (1, 2))
-    return Single(left, read)
+    return Single(left, read, (len(every[0].settings), len(alone.settings)))
 
 
 _Values = Mapping[str, NDArray[np.float64]]
@@ -119,7 +122,7 @@ def _comparable(ranks: Sequence[Numbers], alone: Numbers) -> None:
     every = (alone, *ranks)
     if len({n.passes for n in every}) > 1 or not alone.passes:
         raise UnlikeError("one process makes other backward passes")
-    if len({tuple(n.settings) for n in every}) > 1:
+    if any(a != b for n in ranks for a, b in zip(n.settings, alone.settings, strict=False)):
         raise UnlikeError("one process updates with other settings")
     if not all(n.double for n in every) or any(n.drawn for n in every):
         raise UnlikeError("numbers are not of double precision, or of chance")
@@ -139,16 +142,16 @@ def _places(begun: Sequence[NDArray[np.float64]], whole: NDArray[np.float64] | N
     flat = whole.reshape(-1)
     values, counts = np.unique(flat, return_counts=True)
     order: NDArray[np.int64] = np.argsort(flat, kind="stable")
-    first = order[np.cumsum(counts) - counts]
+    first: NDArray[np.int64] = order[np.cumsum(counts) - counts]
     if not all(np.isin(own, values).all() for own in begun) or not np.isin(values, np.concatenate([o.reshape(-1) for o in begun])).all():
         raise UnlikeError("ranks begin with other parameters than one process")
     if len(values) == 1 < whole.size:
         return None
-    places = []
+    places = list[tuple[NDArray[np.int64], NDArray[np.int64]]]()
     for own in (o.reshape(-1) for o in begun):
-        at = np.searchsorted(values, own)
+        at: NDArray[np.int64] = np.asarray(np.searchsorted(values, own))
         chosen = np.nonzero(counts[at] == 1)[0]
-        places.append((chosen, first[at[chosen]]))
+        places.append((chosen, np.take(first, at[chosen])))
     return places
 
 
