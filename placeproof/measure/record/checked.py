@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from placeproof.core.diagnostics import InputError
 from placeproof.measure.record.chain import BY_HAND, refuse_lines, refuse_loss
 from placeproof.measure.record.later import Traced
-from placeproof.measure.record.launch import Launch, faked, forked, numbers_of, others_of, parts_of
+from placeproof.measure.record.launch import ALL_RANKS, Launch, faked, forked, numbers_of, others_of, parts_of
 from placeproof.measure.record.plan import StepPlan, unlike_ends
 from placeproof.measure.record.recording import UNCHANGED, UNSEEN, Recording
 from placeproof.measure.record.single import Single, single
@@ -50,9 +51,9 @@ def as_one_process(launch: Launch, traced: Traced, first: Recording) -> None:
     samples of all ranks; or one of split layers that is refuted, and ends with the same. Where these cannot be compared, the program says
     it all."""
     word = judge(read(traced.text), shortest=False).word
-    if not traced.readers or word not in ("proved", "refuted") or (word == "refuted" and not traced.split):
+    if not traced.single or word not in ("proved", "refuted") or (word == "refuted" and not traced.split):
         return
-    found = _single(launch, traced, first, _STEPS) or _single(launch, traced, first, 1)
+    found = beside_one(launch, first, split=traced.split)
     if found is None:
         return
     if word == "proved" and found.apart:
@@ -66,17 +67,35 @@ def as_one_process(launch: Launch, traced: Traced, first: Recording) -> None:
         refuse_lines(first.script, first.source, [(text, first.turns[0].line)])
 
 
-def _single(launch: Launch, traced: Traced, first: Recording, steps: int) -> Single | None:
-    """Ranks beside one process after so many steps; None where they cannot be compared."""
-
-    def run(world: int, samples: Mapping[int, Samples]) -> Mapping[int, Numbers]:
-        passes, aside = first.passed + steps * len(first.turns), _ASIDE if traced.split else 0.0
-        return forked(launch.of(world), numbers_of(samples, 0, 0.0, passes, aside))
-
+def in_numbers(launch: Launch, error: InputError) -> InputError:
+    """A step that cannot be said, with a note of what it comes to beside one process, where these can be compared."""
     try:
-        return single(first.world, traced.readers, run)
-    except UnlikeError:
-        return None
+        found = beside_one(launch, forked(launch)[0], split=False) if 1 < launch.world <= ALL_RANKS else None
+    except InputError:  # it does not run, as is said already
+        found = None
+    if found is None:
+        return error
+    ends = f"other values than the script does as one process with the samples of all: {found.apart}" if found.apart else ""
+    note = f"in numbers, ranks end with {ends or 'what the script ends with as one process with the samples of all (no proof)'}"
+    first, *others = error.diagnostics
+    return type(error)([replace(first, notes=(*first.notes, note)), *others])
+
+
+def beside_one(launch: Launch, first: Recording, *, split: bool) -> Single | None:
+    """Ranks beside one process, after some steps or one; None where they cannot be compared."""
+
+    def after(steps: int) -> Single | None:
+        passes, aside = first.passed + steps * len(first.turns), _ASIDE if split else 0.0
+
+        def run(world: int, samples: Mapping[int, Samples]) -> Mapping[int, Numbers]:
+            return forked(launch.of(world), numbers_of(samples, 0, 0.0, passes, aside))
+
+        try:
+            return single(first.world, run, split=split)
+        except UnlikeError:
+            return None
+
+    return after(_STEPS) or after(1)
 
 
 def independent(launch: Launch, recordings: Mapping[int, Recording], plan: StepPlan) -> None:

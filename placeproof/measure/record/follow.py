@@ -41,6 +41,8 @@ _OF_SEVERAL = frozenset(
     ("_foreach_norm", "amax", "amin", "dot", "linalg_vector_norm", "max", "mean", "min", "mm", "norm", "std", "sum", "var", "vdot")
 )
 
+#: Up to how many elements of what is gathered are kept, row by row.
+_ROWS = 1 << 18
 #: What leaves a tensor's numbers where they are.
 _SAME = frozenset(("detach", "_unsafe_view", "_reshape_alias", "resize", "resize_", "_local_scalar_dense"))
 
@@ -529,6 +531,8 @@ class Follower:
                 self.recording.states[index].synced.append(done.ranks)
         if not terms and self.phase not in ("backward", "after") and not within(WRAPPERS):
             self.recording.exchanges = True
+            whole = [local(t).detach() for t in done.reads if done.kind == "all_gather" and t.dim() and t.numel() <= _ROWS]
+            self.recording.gathered |= {row for t in whole for rows in by_row([t], len(t)) for row in rows}
         self.recording.events.append(
             Seen(
                 kind=done.kind,

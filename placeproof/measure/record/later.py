@@ -19,8 +19,8 @@ _STEPS = 8
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traced:
     """A step program, and what to know about how it came about. ``divisors``: numbers that stand in the script, and may be of ranks.
-    ``sure``: what can be said of the next step is said; else all of it has to be. ``readers``: for each rank, the first one that has the
-    same samples; none where that is not asked; ``split``: over an axis, layers are split."""
+    ``sure``: what can be said of the next step is said; else all of it has to be. ``split``: over an axis, layers are split; ``single``:
+    it can be compared with one process that is given the samples of all ranks, one after another."""
 
     text: str
     ranks: tuple[int, ...]
@@ -28,8 +28,8 @@ class Traced:
     notes: tuple[str, ...]
     divisors: tuple[int, ...] = ()
     sure: bool = True
-    readers: tuple[int, ...] = ()
     split: bool = False
+    single: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ from placeproof.measure.record.recording import Instead, Recording
 from placeproof.measure.record.together import Numbers, Samples
 from placeproof.measure.record.trail import last_said
 
+#: Up to how many ranks all are run under the fake backend; of more, rank 0 and its neighbour on each axis.
+ALL_RANKS = 8
 #: Seconds that ranks may take, unless it is said otherwise.
 TIMEOUT = 300.0
 #: The part of them that a collective waits for other ranks.

@@ -38,6 +38,8 @@ _DRAWS = (
     *("bernoulli", "exponential_", "log_normal_", "normal", "normal_", "poisson", "rand", "rand_like", "randint", "randint_like"),
     *("randn", "randn_like", "random_", "uniform_"),
 )
+#: What is of chance within a module.
+_CHANCE = (*_DRAWS, "multinomial", "native_dropout")
 _PICKS = ("cat", "index", "index_select", "select", "slice", "split", "split_with_sizes", "stack", "unbind")
 _FRESH = ("_to_copy", "clone", "lift_fresh")
 _HANDED = (*_DRAWS, *_PICKS, *_FRESH)
@@ -48,6 +50,8 @@ _LOOKS = ("_local_scalar_dense", "equal", "is_nonzero", "item")
 _CONSTANT = ("arange", "empty", "eye", "full", "linspace", "new_", "ones", "randperm", "scalar_tensor", "zeros")
 #: What makes an array of a tensor, and what Python is told of a tensor by.
 _ARRAY, _TOLD = Tensor.numpy, ("numpy", "tolist")
+#: Elements of a tensor that is no sample, and is compared with that of other ranks.
+_FEW = 4096
 #: What wrappers add to names.
 _WRAPPED = re.compile(r"\b(_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod)\.|^module\.")
 #: Elements of what is kept.
@@ -106,7 +110,7 @@ class _Sampled(TorchDispatchMode):
 
     def _computes(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
         name = func._schema.name.rpartition("::")[2]
-        self.numbers.drawn |= bool(self.inside) and (name in _DRAWS or "dropout" in name)
+        self.numbers.drawn |= bool(self.inside) and name.startswith(_CHANCE)
         read, writes = strided_of((args, kwargs)), strided_of(written(func, args))
         for tensor in read:
             if storage(tensor) not in self.kinds:  # Python has made it, of what is not seen
@@ -117,6 +121,10 @@ class _Sampled(TorchDispatchMode):
         picked = name in (*_DRAWS, *_PICKS, *_MOVES) or func.is_view
         if not picked:
             self.numbers.used |= {k.origin for k in kinds if k.origin is not None}
+            if not (made or self.inside) and any(k.read for k in kinds):
+                plain = [_values(t).tobytes() for t, k in zip(read, kinds, strict=True) if not k.read and _kept(t) and t.numel() <= _FEW]
+                beside = [repr(v) for v in tree_leaves((args, kwargs)) if isinstance(v, (int, float))]
+                out = self._told(name, out, (*beside, *plain)) if beside or plain else out
         seen = not (self.looked and name in (*_PICKS, "lift_fresh", "fill_"))  # Python may have counted samples
         computed |= not picked and bool(read) and not name.startswith(_CONSTANT)
         for tensor in (*strided_of(out), *writes):
@@ -165,6 +173,16 @@ class _Sampled(TorchDispatchMode):
             kind = self._kind(tensor)
             kind.read, kind.origin, kind.layout = True, origin, (tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
         return tensor
+
+    def _told(self, name: str, out: Any, beside: tuple[object, ...]) -> Any:
+        """What is computed of samples and of something else, which may be each rank's own: where it is so, one process is given it."""
+        if not _kept(out):
+            return out
+        origin = self._next(name, out)
+        own = self._given(origin, out)
+        self.numbers.beside[origin] = beside
+        self.numbers.results[origin] = _values(out if own is None else own)
+        return out if own is None else out.copy_(own) if own.shape == out.shape else own
 
     def _written(self, name: str, tensor: Tensor) -> None:
         """A part of what holds samples was written: all of it is what is given."""

@@ -499,10 +499,9 @@ def _samples(plan: StepPlan, recordings: Mapping[int, Recording]) -> None:
     first, sharing = recordings[0], [a for a, size in plan.grid.sizes.items() if size > 1 and plan.splits[a] in ("batch", "sequence")]
     plan.same = tuple(a for a in sharing if (r := recordings.get(plan.grid.neighbour(a))) is not None and r.samples == first.samples)
     apart = [a for a in sharing if a not in plan.same]
-    gathered = [e for e in first.events if e.kind in ("all_gather", "all_to_all") and not e.states and e.phase in ("setup", "forward")]
-    if plan.same and plan.layers is None and not plan.experts and gathered:
-        text = "ranks have the same samples, and gather something before: whether it is the samples of all is not seen"
-        refuse_lines(first.script, first.source, [(text, gathered[0].line)])
+    if plan.same and first.gathered & {row for rows in first.by_row.get(0, ()) for row in rows}:
+        text = "ranks have the same samples, and have gathered some of them: which ones are whose is not seen"
+        refuse_lines(first.script, first.source, [(text, first.turns[0].line)])
     refuse_lines(first.script, first.source, list(_unlike(plan, recordings, apart)))
     pairs = [
         (r, s)

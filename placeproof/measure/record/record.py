@@ -21,7 +21,7 @@ from placeproof.core.mesh import SPLITS
 from placeproof.measure.record.agreeing import agree
 from placeproof.measure.record.axes import Grid, grid, with_stages
 from placeproof.measure.record.chain import BY_HAND, LossError, noted, refuse_lines
-from placeproof.measure.record.checked import as_one_process, copies_end_alike, in_parts, independent
+from placeproof.measure.record.checked import as_one_process, copies_end_alike, in_numbers, in_parts, independent
 from placeproof.measure.record.clips import clipped
 from placeproof.measure.record.constant import Again, ByChanceError, Saying, numbers_alike, of_axes, terms_alike, with_constant
 from placeproof.measure.record.crossed import crossed
@@ -32,6 +32,7 @@ from placeproof.measure.record.factor import SCALES, TOTAL, Answer, Asked, Readi
 from placeproof.measure.record.handed import handed
 from placeproof.measure.record.later import Later, Traced
 from placeproof.measure.record.launch import (
+    ALL_RANKS,
     SOON,
     TIMEOUT,
     EndedError,
@@ -69,8 +70,6 @@ from placeproof.semantics.judge.verdict import judge
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 Left = dict[str, frozenset[Reading]]
-#: Up to how many ranks all are run under the fake backend; of more, rank 0 and its neighbour on each axis.
-_ALL_RANKS = 8
 #: How many ways to read the factors of a step are judged, each by itself.
 _WAYS = 32
 #: How many times as long as ranks that were asked for others may take at most.
@@ -114,15 +113,15 @@ def trace(
             refuse("PP603", text, help="say how many ranks it is for: `--world N`")
         later = Later(launch, lambda step: _step(replace(launch, step=step), backend, splits or {}, constant))
         traced = later.with_others(traced, first) if first.idle else later.with_next(traced, first)
-        as_one_process(launch, traced, first)
-        return traced
     except EndedError:
         raise
     except InputError as error:
         found = _refuting(launch)
         if found is None:
-            raise
+            raise in_numbers(launch, error) from None
         raise RefutedError(error.diagnostics, found) from error
+    as_one_process(launch, traced, first)
+    return traced
 
 
 def _once(find: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -146,7 +145,7 @@ def _once(find: Callable[_P, _T]) -> Callable[_P, _T]:
 
 def _refuting(launch: Launch) -> Witness | None:
     """What refutes a script that real processes run, on as many ranks as are run here in any case: the first witness of several kinds."""
-    if not 1 < launch.world <= _ALL_RANKS:
+    if not 1 < launch.world <= ALL_RANKS:
         return None
     again = _once(lambda world, twice: forked(launch.of(world), scaled_twice if twice else beyond_step))
     try:
@@ -165,7 +164,7 @@ def _step(launch: Launch, backend: str, splits: Mapping[str, str], constant: Fra
     try:
         return _traced(launch, backend, splits, constant)
     except LossError as error:
-        if constant is not None or not 1 < launch.world <= _ALL_RANKS:
+        if constant is not None or not 1 < launch.world <= ALL_RANKS:
             raise
         try:
             return _of_all(launch, splits)
@@ -238,7 +237,7 @@ def _traced(
     _of_samples(first, plan, asked, text, launch.arguments)
     if any(state.flat for state in first.states):  # real processes ran
         _unless_refuted(text, lambda: copies_end_alike(recordings, plan))
-    elif plan.layers is not None or count <= _ALL_RANKS:
+    elif plan.layers is not None or count <= ALL_RANKS:
         _unless_refuted(text, lambda: _really(launch, splits, asked, plan))
     if plan.experts or plan.stages:
         found = forked(launch, functions_of(first) if plan.experts else derivative_of(recordings))
@@ -253,17 +252,10 @@ def _traced(
     single = [a.values[0] for a in asked.answers.values() if asked.fixed or (first.own and not a.found)]
     written_out = set(map(int, re.findall(r"\b\d+\b", "\n".join(first.source))))
     divisors = tuple(n.denominator for n in single if n.numerator == 1 < n.denominator and n.denominator in written_out)
-    readers = _readers(plan) if count <= _ALL_RANKS and not (first.statistics or "sequence" in plan.splits.values()) else ()
+    alike = count <= ALL_RANKS and not (first.statistics or "sequence" in plan.splits.values())
     split = plan.layers is not None
     ranks = tuple(sorted(recordings))
-    return Traced(text=text, ranks=ranks, world=count, notes=notes, divisors=divisors, readers=readers, split=split), first
-
-
-def _readers(plan: StepPlan) -> tuple[int, ...]:
-    """For each rank, the first one that has the same samples."""
-    ranks = range(prod(plan.grid.sizes.values()))
-    own = [tuple(plan.grid.place(rank, axis) for axis, what in plan.splits.items() if what == "batch") for rank in ranks]
-    return tuple(own.index(place) for place in own)
+    return Traced(text=text, ranks=ranks, world=count, notes=notes, divisors=divisors, split=split, single=alike), first
 
 
 def _of_samples(first: Recording, plan: StepPlan, asked: Asked, text: str, arguments: Sequence[str]) -> None:
@@ -327,7 +319,7 @@ def _run(launch: Launch, backend: str, splits: Mapping[str, str]) -> tuple[dict[
     try:
         alone = _faked(launch)
     except InputError:  # it may need what other ranks send
-        if launch.world > _ALL_RANKS:
+        if launch.world > ALL_RANKS:
             raise
         return _plan(forked(launch), splits)
     comes = any(e.kind in ("all_to_all", "recv") for r in alone.values() for e in r.events)  # what, the fake backend does not know
@@ -588,5 +580,5 @@ def _faked(launch: Launch) -> dict[int, Recording]:
     if any(e.kind == "recv" for e in recordings[0].events):
         return recordings
     shape, world = _shape(recordings[0]), launch.world
-    others = range(1, world) if world <= _ALL_RANKS else sorted({shape.neighbour(a) for a, n in shape.sizes.items() if n > 1})
+    others = range(1, world) if world <= ALL_RANKS else sorted({shape.neighbour(a) for a, n in shape.sizes.items() if n > 1})
     return recordings | {rank: faked(launch, rank) for rank in others}

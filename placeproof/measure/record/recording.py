@@ -276,20 +276,20 @@ class Recording:
     were given before each backward pass, by its number; nothing that gets a gradient; ``rows``: how many samples the first one of these
     has; ``by_row``: digests of each sample's part of tensors that have one of each, and of those that losses read besides. ``settings``: of
     optimizers that updated. ``real``: other ranks ran, too; ``pieces``: what this one gave then where updated parts were put together.
-    ``exchanges``: ranks exchange something that is no parameter and no gradient before the last backward pass. ``scales``: those of a
-    GradScaler; ``constants``: which of the numbers around a loss are taken for constants. ``calls`` of modules, ``stretches``: how each
-    backward pass begins and ends; ``sent``: digests of what was sent, and to which rank of the world. ``line``: the ranks of which each
-    computes a part of one pass, from the first stage to the last; ``made``: digests of what was made outside of modules. ``buffers``:
-    digests of those of the model before the step, but for running statistics, and ``buffers_left`` of all after it. ``graphs``: how often a
-    loss is made by which operations, for each backward pass. ``numbers``: which numbers and words these operations, backward passes and
-    updates by hand are given; ``beside``: the shapes and digests of tensors, but for parameters, gradients, samples, and what is made of
-    these. ``step``: which step of the script this is, after so many backward ``passed`` in others; ``idle``: parameters of optimizers that
-    did not update; ``generated``: the passes for which a module is given what another one has made. ``kept``: what it has of parameters,
-    also after the step, where that was asked for. ``past``: parameters and gradients that something else than PyTorch wrote, with lines.
-    ``whole``: a line at which an optimizer makes one number of several elements. ``own``: gradients were multiplied by a number of the
-    script's own. ``relabelled``: what was received is read with other values before backward has ended there. ``by_others``: buffers, or
-    copies of parameters, are what other ranks made of them. ``sums``: lines that added gradients to zeros that the next step does not have.
-    ``goes_on``: another step begins.
+    ``exchanges``: ranks exchange something that is no parameter and no gradient before the last backward pass. ``gathered``: digests of
+    rows of these that are gathered; ``scales``: those of a GradScaler; ``constants``: which of the numbers around a loss are taken for
+    constants. ``calls`` of modules, ``stretches``: how each backward pass begins and ends; ``sent``: digests of what was sent, and to which
+    rank of the world. ``line``: the ranks of which each computes a part of one pass, from the first stage to the last; ``made``: digests of
+    what was made outside of modules. ``buffers``: digests of those of the model before the step, but for running statistics, and
+    ``buffers_left`` of all after it. ``graphs``: how often a loss is made by which operations, for each backward pass. ``numbers``: which
+    numbers and words these operations, backward passes and updates by hand are given; ``beside``: the shapes and digests of tensors, but
+    for parameters, gradients, samples, and what is made of these. ``step``: which step of the script this is, after so many backward
+    ``passed`` in others; ``idle``: parameters of optimizers that did not update; ``generated``: the passes for which a module is given what
+    another one has made. ``kept``: what it has of parameters, also after the step, where that was asked for. ``past``: parameters and
+    gradients that something else than PyTorch wrote, with lines. ``whole``: a line at which an optimizer makes one number of several
+    elements. ``own``: gradients were multiplied by a number of the script's own. ``relabelled``: what was received is read with other
+    values before backward has ended there. ``by_others``: buffers, or copies of parameters, are what other ranks made of them. ``sums``:
+    lines that added gradients to zeros that the next step does not have. ``goes_on``: another step begins.
     """
 
     rank: int
@@ -311,6 +311,7 @@ class Recording:
     real: bool = False
     pieces: list[Piece] = field(default_factory=list)
     exchanges: bool = False
+    gathered: set[str] = field(default_factory=set)
     by_others: bool = False
     scales: set[Fraction] = field(default_factory=set)
     graphs: list[tuple[tuple[str, int], ...]] = field(default_factory=list)

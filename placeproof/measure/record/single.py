@@ -7,7 +7,7 @@ process, too: elements of parameters are found by their values, wherever ranks h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,14 +49,16 @@ class Single:
         return self.updates[0] == self.updates[1] and max(*self.left.values(), *self.read.values()) <= _SAME
 
 
-def single(world: int, readers: Sequence[int], run: Running) -> Single:
-    """What ranks come to beside one process. ``readers``: for each rank, the one whose samples are the same. Raises UnlikeError where they
-    cannot be compared."""
+def single(world: int, run: Running, *, split: bool = False) -> Single:
+    """What ranks come to beside one process, which is given the samples of all ranks that have others. ``split``: all may have the same.
+    Raises UnlikeError where they cannot be compared."""
     try:
         ranks = run(world, {})
-        given = dict(enumerate(ranks[r] for r in sorted({*readers})))
-        own = _dealt(given)
-        alone = run(1, {0: {origin: samples_of_all(given, origin) for origin in own}})[0]
+        given = _readers(ranks)
+        own = {origin: samples_of_all(given, origin) for origin in _dealt(given)} | _by_number(ranks, given)
+        if not (own or split):
+            raise UnlikeError("all ranks have the same samples")
+        alone = run(1, {0: own})[0]
     except InputError:
         raise UnlikeError("it does not run as one process") from None
     every = [n for _, n in sorted(ranks.items())]
@@ -91,6 +93,20 @@ def _row(values: _Values, common: Sequence[str]) -> dict[str, NDArray[np.float64
     return {name: values[name] for name in common if name in values} | ({_OTHERS: np.concatenate(others)} if others else {})
 
 
+def _readers(ranks: Mapping[int, Numbers]) -> dict[int, Numbers]:
+    """Of ranks that have the same samples, the first one."""
+    found = list[Numbers]()
+    for _, own in sorted(ranks.items()):
+        if not any(_agree(own, other) for other in found):
+            found.append(own)
+    return dict(enumerate(found))
+
+
+def _agree(one: Numbers, other: Numbers) -> bool:
+    both = {0: one, 1: other}
+    return not any(_differ(both, origin) for origin in one.samples.keys() | other.samples.keys())
+
+
 def _dealt(ranks: Mapping[int, Numbers]) -> list[Origin]:
     """Where ranks have samples of their own, of which one process is given those of all."""
     return [
@@ -106,14 +122,27 @@ def _differ(ranks: Mapping[int, Numbers], origin: Origin) -> bool:
     return any((own is None) != (first is None) or (own is not None and not np.array_equal(own, first)) for own in others)
 
 
-def _same_samples(ranks: Mapping[int, Numbers], alone: Numbers, own: Collection[Origin]) -> None:
+def _by_number(ranks: Mapping[int, Numbers], readers: Mapping[int, Numbers]) -> dict[Origin, NDArray[np.generic]]:
+    """What ranks compute of their samples, each with something of its own, as its number. Raises UnlikeError where it is of no samples."""
+    every, found = [*ranks.values()], dict[Origin, NDArray[np.generic]]()
+    for origin in dict.fromkeys(o for n in every for o in n.beside):
+        if any(n.beside.get(origin) != every[0].beside.get(origin) for n in every):
+            results = [n.results.get(origin) for n in readers.values()]
+            whole = [r for n, r in zip(readers.values(), results, strict=True) if r is not None and n.rows and len(r) % n.rows == 0]
+            if len(whole) < len(results):
+                raise UnlikeError("ranks compute something else of their samples, each by its number")
+            found[origin] = np.concatenate(whole)
+    return found
+
+
+def _same_samples(ranks: Mapping[int, Numbers], alone: Numbers, own: Mapping[Origin, NDArray[np.generic]]) -> None:
     """Raise UnlikeError where one process computes with other samples than all ranks do."""
     used = alone.used.union(*(n.used for n in ranks.values()))
     for origin in used:
         there = alone.samples.get(origin)
         if origin not in own and _differ(ranks, origin):
             raise UnlikeError("something is computed of samples that one process is not given")
-        here = samples_of_all(ranks, origin) if origin in own else ranks[0].samples.get(origin)
+        here = own.get(origin, ranks[0].samples.get(origin))
         if there is None or here is None or not np.array_equal(here, there):
             raise UnlikeError("one process does not read the samples of all ranks")
 

@@ -41,7 +41,8 @@ class Numbers:
     that is made of parameters, before backward; ``plain``: all parameters are whole, in double precision; ``mean``: the loss is a mean, of
     the value ``loss``, ``factors`` are numbers around it; ``passes``: backward passes up to the end of the run. ``begun``: this rank's
     elements of parameters, as they were first read, ``double``: in double precision; ``settings`` of each update, and gradients ``read`` by
-    the last one; ``drawn``: a module draws numbers of chance; ``used``: where samples are that something is computed of."""
+    the last one; ``drawn``: a module draws numbers of chance; ``used``: where samples are that something is computed of, and what is
+    ``beside`` them there, numbers and tensors of no samples, with ``results``."""
 
     rows: int = 0
     samples: dict[Origin, NDArray[np.generic]] = field(default_factory=dict)
@@ -60,6 +61,8 @@ class Numbers:
     double: bool = True
     drawn: bool = False
     used: set[Origin] = field(default_factory=set)
+    beside: dict[Origin, tuple[object, ...]] = field(default_factory=dict)
+    results: dict[Origin, NDArray[np.generic]] = field(default_factory=dict)
 
 
 #: The script with so many ranks, each with the samples that it is given, and with parameters moved. It may raise InputError.

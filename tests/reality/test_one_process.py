@@ -1,0 +1,208 @@
+"""What ranks end with, beside the script as one process that is given the samples of all."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trace_steps import HEAD
+
+from placeproof.core.diagnostics import InputError, refuse
+from placeproof.measure.record.single import Single, single
+from placeproof.measure.record.together import Numbers, Samples, UnlikeError
+from placeproof.programs import read
+from placeproof.semantics.judge.verdict import judge
+
+WHOLE = np.arange(12.0).reshape(4, 3) + 0.25
+
+
+def _numbers(begun: np.ndarray, left: np.ndarray, read: np.ndarray | None = None, *, settings: Sequence[str] = ("lr 1",)) -> Numbers:
+    made = {} if read is None else {"0 w": read}
+    return Numbers(begun={"0 w": begun}, left={"0 w": left}, read=made, settings=list(settings), passes=1)
+
+
+def _single(ranks: Sequence[Numbers], alone: Numbers) -> Single:
+    def running(world: int, _: Mapping[int, Samples]) -> Mapping[int, Numbers]:
+        return {0: alone} if world == 1 else dict(enumerate(ranks))
+
+    return single(len(ranks), running, split=True)
+
+
+@given(st.permutations(range(12)), st.sampled_from([(), (0,), (11,), (3, 7)]), st.integers(2, 3))
+def test_elements_are_found_wherever_ranks_have_them(order: list[int], wrong: tuple[int, ...], parts: int) -> None:
+    """Parts of a permutation are compared with what one process has there; an element that ends otherwise is seen, wherever it is."""
+    flat, after = WHOLE.reshape(-1), WHOLE.reshape(-1) * 2
+    there = after.copy()
+    there[list(wrong)] += 1e-3
+    ranks = [_numbers(flat[own], there[own], flat[own]) for own in np.split(np.array(order), parts)]
+    found = _single(ranks, _numbers(WHOLE, after.reshape(4, 3), WHOLE))
+    assert bool(found.apart) == bool(wrong)
+    assert found.alike == (not wrong)
+
+
+@pytest.mark.parametrize(("left", "apart"), [((1.0, 2.0, 3.0, 4.0), False), ((1.0, 2.0, 3.0, 5.0), True)])
+def test_elements_that_begin_alike_are_compared_as_a_whole(left: tuple[float, ...], apart: bool) -> None:
+    ranks = [_numbers(np.zeros(2), np.array(left[2:])), _numbers(np.zeros(2), np.array(left[:2]))]
+    assert bool(_single(ranks, _numbers(np.zeros(4), np.array([1.0, 2.0, 3.0, 4.0]))).apart) == apart
+
+
+def test_gradients_count_where_a_step_may_be_taken_for_the_same() -> None:
+    """An optimizer that divides by the size of gradients hides a factor."""
+    copies = [_numbers(WHOLE, WHOLE, WHOLE / 2)] * 2
+    found = _single(copies, _numbers(WHOLE, WHOLE, WHOLE))
+    assert not found.apart
+    assert not found.alike
+    assert not _single([_numbers(WHOLE, WHOLE)] * 2, _numbers(WHOLE, WHOLE, WHOLE)).alike
+
+
+def test_one_process_makes_as_many_updates() -> None:
+    copies = [_numbers(WHOLE, WHOLE, settings=("lr 1", "lr 1"))] * 2
+    assert _single(copies, _numbers(WHOLE, WHOLE)).apart == "it makes 1 updates, and a rank 2"
+
+
+@pytest.mark.parametrize(
+    ("alone", "why"),
+    [
+        (_numbers(WHOLE + 1, WHOLE), "begin with other parameters"),
+        (_numbers(WHOLE, WHOLE, settings=("lr 2",)), "other settings"),
+        (Numbers(begun={"0 w": WHOLE}, left={"0 w": WHOLE}, settings=["lr 1"], passes=2), "other backward passes"),
+        (Numbers(begun={"0 w": WHOLE}, left={"0 w": WHOLE}, settings=["lr 1"], passes=1, drawn=True), "of chance"),
+        (Numbers(begun={"0 w": WHOLE}, left={"0 w": WHOLE}, settings=["lr 1"], passes=1, double=False), "double precision"),
+    ],
+)
+def test_what_is_another_run_is_not_compared(alone: Numbers, why: str) -> None:
+    with pytest.raises(UnlikeError, match=why):
+        _single([_numbers(WHOLE, WHOLE)] * 2, alone)
+
+
+def test_what_ranks_compute_by_their_numbers_is_not_compared() -> None:
+    one, other = _numbers(WHOLE, WHOLE), _numbers(WHOLE, WHOLE)
+    origin = (3, "mul", "torch.float64", (), 1)
+    one.beside[origin], other.beside[origin] = ("1",), ("2",)
+    with pytest.raises(UnlikeError, match="each by its number"):
+        _single([one, other], _numbers(WHOLE, WHOLE))
+
+
+def test_a_script_that_needs_its_ranks_is_not_compared() -> None:
+    def running(world: int, _: Mapping[int, Samples]) -> Mapping[int, Numbers]:
+        if world == 1:
+            refuse("PP603", "there is no rank 1", help="two")
+        return {0: _numbers(WHOLE, WHOLE)}
+
+    with pytest.raises(UnlikeError, match="does not run as one process"):
+        single(2, running, split=True)
+
+
+#: A layer of which each rank has a part of the rows, summed over ranks; ``{own}`` is added by each.
+SPLIT = """
+    class Sum(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            x = x.clone()
+            dist.all_reduce(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient
+
+    class Copy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            gradient = gradient.clone()
+            dist.all_reduce(gradient)
+            return gradient
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False)
+            self.shared = nn.Linear(8, 8)
+            rank, world = dist.get_rank(), dist.get_world_size()
+            self.up.weight = nn.Parameter(self.up.weight.detach().chunk(world, 0)[rank].clone())
+            self.down.weight = nn.Parameter(self.down.weight.detach().chunk(world, 1)[rank].clone())
+
+        def forward(self, x):
+            y = self.norm(x)
+            z = self.down(torch.relu(self.up(Copy.apply(y)))){inside}
+            return x + Sum.apply(z){outside}
+
+    torch.manual_seed(0)
+    net = nn.Sequential(Layer(), Layer(), nn.Linear(8, 8))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    torch.manual_seed(5)
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    mse(net(x), y).backward()
+    optimizer.step()
+"""
+
+#: Each rank has samples of its own, ``{drawn}``, and decides with ``{decided}`` whether it updates.
+SAMPLES = """
+    rank, world = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 8), {layer}, nn.Linear(8, 8))
+    optimizer = torch.optim.SGD(net.parameters(), lr={rate})
+    for step in range(3):
+        torch.manual_seed(10 * step + world - 1 - rank)
+        x, y = torch.randn(4, 8), torch.randn(4, 8){drawn}
+        optimizer.zero_grad()
+        loss = mse(net(x), y)
+        loss.backward()
+        for p in net.parameters():
+            dist.all_reduce(p.grad)
+            p.grad /= world
+        seen = loss.detach().clone()
+        {decided}
+        if seen > {least}:
+            optimizer.step()
+"""
+RIGHT = {"layer": "nn.ReLU()", "rate": "0.1", "drawn": "", "decided": "seen += 10", "least": "1.0"}
+
+
+def _recorded(tmp_path: Path, body: str, **filled: str) -> str:
+    from placeproof.measure.record.record import trace
+
+    text = body
+    for name, value in filled.items():
+        text = text.replace(f"{{{name}}}", value)
+    (tmp_path / "script.py").write_text(HEAD + "\ndef train():\n" + textwrap.indent(textwrap.dedent(text), "    "))
+    return judge(read(trace(tmp_path / "script.py").text)).word
+
+
+@pytest.fixture(scope="module")
+def _torch() -> None:
+    pytest.importorskip("torch", reason="torch is not installed: `pip install torch` to record scripts")
+
+
+@pytest.mark.usefixtures("_torch")
+def test_what_each_rank_adds_to_a_sum_counts_once_for_each(tmp_path: Path) -> None:
+    """The gradients are those of what ranks compute, and a layer that all have is in it as often as there are ranks."""
+    assert _recorded(tmp_path, SPLIT, inside="", outside=" + self.shared(y)") == "proved"
+    with pytest.raises(InputError, match="other values than the script does as one process"):
+        _recorded(tmp_path, SPLIT, inside=" + self.shared(y)", outside="")
+
+
+@pytest.mark.usefixtures("_torch")
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"rate": "0.1 * world"}, {"layer": "nn.Dropout(0.5)"}, {"drawn": " + 3 * rank"}, {"decided": "dist.all_reduce(seen); seen *= 10"}],
+)
+def test_what_one_process_may_do_otherwise_stays_proved(change: Mapping[str, str], tmp_path: Path) -> None:
+    assert _recorded(tmp_path, SAMPLES, **{**RIGHT, **change}) == "proved"
+
+
+@pytest.mark.usefixtures("_torch")
+def test_what_one_rank_decides_by_its_samples_is_seen(tmp_path: Path) -> None:
+    """In the second step rank 0 has a loss below 0.9, and both together have a larger one; also where samples are computed by rank."""
+    change = {"decided": "dist.broadcast(seen, src=0)", "least": "0.9", "drawn": " + 0.001 * rank"}
+    with pytest.raises(InputError, match="one process"):
+        _recorded(tmp_path, SAMPLES, **{**RIGHT, **change})
