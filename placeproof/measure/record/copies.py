@@ -21,12 +21,12 @@ from torch.utils._pytree import tree_leaves
 from placeproof.measure.record.adding import Adding
 from placeproof.measure.record.digests import digest, places, some
 from placeproof.measure.record.exchange import Exchanged, read_exchange
-from placeproof.measure.record.follow import Follower, OverError, flat
+from placeproof.measure.record.follow import Follower, OverError
 from placeproof.measure.record.frames import WRAPPERS, is_ours, lines_of, within
 from placeproof.measure.record.moves import MOVES
 from placeproof.measure.record.nodes import ZERO
 from placeproof.measure.record.recording import Copy, Instead, Kept, Recording
-from placeproof.measure.record.shadow import local, storage, written
+from placeproof.measure.record.shadow import flat, local, storage, written
 from placeproof.measure.record.trail import Trail
 from placeproof.measure.recorder import NAMESPACES
 

@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import _disable_current_modes
 
+from placeproof.measure.record.adapting import Adapting
 from placeproof.measure.record.arithmetic import Arithmetic
 from placeproof.measure.record.axes import key
 from placeproof.measure.record.chain import refuse_lines
@@ -28,7 +29,7 @@ from placeproof.measure.record.moves import MOVES
 from placeproof.measure.record.nodes import AGAIN, COLLECTIVES, NOTHING, ZERO, Node
 from placeproof.measure.record.recording import Piece, Recording, Seen, State, Where
 from placeproof.measure.record.runs import Runs, combined, mapped
-from placeproof.measure.record.shadow import Shadows, local, partial_over, split_over, written
+from placeproof.measure.record.shadow import Shadows, flat, local, partial_over, place_of, split_over, written
 from placeproof.measure.record.steps import Given, Optimizers, settings
 from placeproof.measure.record.stretches import Stretches, is_result
 from placeproof.measure.record.trail import Trail
@@ -72,7 +73,7 @@ class Follower:
         self.begun, self._next_given, self._next_rows = False, list[str](), dict[int, int]()
         self.inside, self._next_by_row = 0, list[tuple[str, ...]]()
         self.computed, self.memory, self.underway = Computed(recording), Memory(), Underway()
-        self.optimizers, self.before_step = Optimizers(), Given(recording)
+        self.optimizers, self.before_step, self.adapting = Optimizers(), Given(recording), Adapting(recording)
 
     @property
     def seen(self) -> bool:
@@ -92,6 +93,7 @@ class Follower:
         """From now on, this tensor is a parameter, unless it is made of some already."""
         with _disable_current_modes():
             part = local(tensor)
+            self.adapting.knows(part)
             if self.frozen or part.is_meta or (self.shadows.known(part) and self.shadows.terms(part)):
                 return
             index = len(self.recording.states)
@@ -134,6 +136,7 @@ class Follower:
         states = self.nodes.of_all(terms)
         self._use(tensor, terms, states)
         self.read[id(tensor)] = states
+        self.adapting.reads(tensor, self.line())
         self.recording.events.append(Seen(kind="use", phase=self.phase, states=states, turn=len(self.recording.turns), line=self.line()))
 
     def function(self, given: Sequence[Any], out: Any) -> None:
@@ -262,6 +265,7 @@ class Follower:
         if not self.recording.turns:
             return
         self.phase = "update"
+        self.adapting.updates((p for p in parameters if p.grad is not None), self.line())
         with _disable_current_modes():
             for p in parameters:
                 self.owned[id(p)] = p
@@ -330,6 +334,7 @@ class Follower:
         with _disable_current_modes():
             self.shadows.forget()
         self.optimizers.again()
+        self.adapting.begins(self.done + 1)
         self.before_step.keep()
         self.recording.passed += len(self.recording.turns)
         self.nodes.clipped.clear()
@@ -424,6 +429,9 @@ class Follower:
         if not func.is_view:
             self._keep_sums(made)
         read = flat((*args, *(v for name, v in kwargs.items() if not name.startswith("out"))))
+        if not self.optimizing and func.namespace not in NAMESPACES and self.phase != "backward":
+            aside = self.phase != "forward"
+            self.adapting.operation(func, args, kwargs, out, self.line(), aside=aside)
         beside = [t for t in read if not self.shadows.known(t)]
         values = (*args, *kwargs.values())
         own = [v for v in values if not (isinstance(v, float) and v in self.arithmetic.numbers)]  # ranks may have norms of their own
@@ -449,6 +457,7 @@ class Follower:
                     self.shadows.write(into, self.shadows.read(read))
             elif done is not None:
                 self._exchange(done)
+                self.adapting.exchanges(done, gradient=self.recording.events[-1].gradient, line=self.line())
             return
         name = func._schema.name.rpartition("::")[2]
         if not self.inside and not func.is_view and self.phase in ("setup", "forward", "between") and dist.get_backend() != "fake":
@@ -499,8 +508,8 @@ class Follower:
         if into is not None and self.phase == "setup" and self._parameters_only(into) and self._of_others(args[1], into):
             self._rehash(into)
             return
-        if into is not None and self.awaited and _place(into) in self.awaited and not self.shadows.terms(args[1]):
-            self.awaited.discard(_place(into))  # gloo sums everything in a buffer of its own, and copies a part of it when it is waited for
+        if into is not None and self.awaited and place_of(into) in self.awaited and not self.shadows.terms(args[1]):
+            self.awaited.discard(place_of(into))  # gloo sums all in a buffer of its own, and copies a part of it when it is waited for
             return
         self.shadows.moved(func, args, kwargs, out)
 
@@ -559,7 +568,7 @@ class Follower:
         if done.kind == "all_gather" and self.recording.events[-1].updated and dist.get_backend() != "fake":
             self._pieces(done)
         if done.kind == "reduce_scatter" and dist.get_backend() == "gloo":
-            self.awaited |= {_place(t) for t in done.writes}
+            self.awaited |= {place_of(t) for t in done.writes}
         turn = sum((e.kind, e.group) == (done.kind, done.ranks) for e in self.recording.events)
         carry(done, self.shadows, (key(done.ranks),), setup=setup, line=line, turn=turn)
 
@@ -574,25 +583,9 @@ class Follower:
                 at += length
 
 
-def flat(values: Sequence[Any]) -> list[Tensor]:
-    """The tensors among some values."""
-    tensors: list[Tensor] = []
-    for value in values:
-        if isinstance(value, Tensor):
-            tensors.append(value)
-        elif isinstance(value, (list, tuple)):
-            tensors += flat(value)
-    return tensors
-
-
 def _apart(a: Tensor, b: Tensor) -> float:
     """How far elements of two tensors are apart, at most."""
     return float((a.double() - b.double()).abs().max()) if a.numel() else 0.0
-
-
-def _place(tensor: Tensor) -> tuple[int, int, int]:
-    """Where a tensor's numbers are, and how many."""
-    return tensor.untyped_storage()._cdata, int(tensor.storage_offset()), tensor.numel()
 
 
 def _first(hooks: Any) -> None:

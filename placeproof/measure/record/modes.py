@@ -11,8 +11,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from placeproof.measure.record.chain import refuse_lines
-from placeproof.measure.record.follow import Follower, flat
-from placeproof.measure.record.shadow import written
+from placeproof.measure.record.follow import Follower
+from placeproof.measure.record.shadow import flat, written
 
 
 class Dispatched(TorchDispatchMode):

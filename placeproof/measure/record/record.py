@@ -18,6 +18,7 @@ from typing import ParamSpec, TypeVar
 from placeproof.core.diagnostics import Diagnostic, InputError, Problems, refuse
 from placeproof.core.files import read_text
 from placeproof.core.mesh import SPLITS
+from placeproof.measure.record.adapted import adapted, refuse_adapted
 from placeproof.measure.record.agreeing import agree
 from placeproof.measure.record.axes import Grid, grid, with_stages
 from placeproof.measure.record.chain import BY_HAND, LossError, noted, refuse_lines
@@ -152,6 +153,8 @@ def _refuting(launch: Launch) -> Witness | None:
         recordings = again(launch.world, False)
     except InputError:  # a script that cannot be followed, or fails, shows nothing
         return None
+    if adapted(launch, recordings[0], refuted=True) is not None:
+        return None
     kinds = (parted, lost, dropped, untrained, misplaced, crossed, handed, summed, strayed)
     found = (kind(recordings, launch.step) for kind in kinds)
     first = next((one for one in found if one is not None), None) or clipped(recordings, launch.step, again)
@@ -162,7 +165,10 @@ def _refuting(launch: Launch) -> Witness | None:
 def _step(launch: Launch, backend: str, splits: Mapping[str, str], constant: Fraction | None) -> tuple[Traced, Recording]:
     """One step of a script, and what rank 0 did; where its loss is not read off what ranks do, as it is seen to be that of all samples."""
     try:
-        return _traced(launch, backend, splits, constant)
+        traced, first = _traced(launch, backend, splits, constant)
+        if first.copied or first.copies:
+            refuse_adapted(launch, first, refuted=judge(read(traced.text)).word == "refuted")
+        return traced, first
     except LossError as error:
         if constant is not None or not 1 < launch.world <= ALL_RANKS:
             raise

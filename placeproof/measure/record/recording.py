@@ -290,6 +290,8 @@ class Recording:
     elements. ``own``: gradients were multiplied by a number of the script's own. ``relabelled``: what was received is read with other
     values before backward has ended there. ``by_others``: buffers, or copies of parameters, are what other ranks made of them. ``sums``:
     lines that added gradients to zeros that the next step does not have. ``goes_on``: another step begins.
+    ``copied``: the step trains a copy of a parameter; ``copies``: it trains what there is a copy of;
+    ``adapted``: steps that train copies for the sake of others, or are taken back, with the line at which that is seen.
     """
 
     rank: int
@@ -324,6 +326,9 @@ class Recording:
     own: bool = False
     relabelled: bool = False
     goes_on: bool = False
+    copied: bool = False
+    copies: bool = False
+    adapted: dict[int, int] = field(default_factory=dict)
     step: int = 1
     passed: int = 0
     idle: frozenset[int] = frozenset()

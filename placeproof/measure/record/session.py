@@ -37,7 +37,7 @@ from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.copies import Copies
 from placeproof.measure.record.derivative import Ran, disagrees, disagrees_in_parts, moving
 from placeproof.measure.record.exchange import Underway
-from placeproof.measure.record.follow import Follower, OverError, flat
+from placeproof.measure.record.follow import Follower, OverError
 from placeproof.measure.record.frames import TORCH, begun_by, line_of
 from placeproof.measure.record.functions import Checked, checking
 from placeproof.measure.record.launch import Launch
@@ -48,7 +48,7 @@ from placeproof.measure.record.numbered import numbered
 from placeproof.measure.record.recording import Instead, Recording
 from placeproof.measure.record.samples import Enough, Replaced, Replacing, dependent, of_others, watched, ways
 from placeproof.measure.record.scalars import numbers
-from placeproof.measure.record.shadow import local
+from placeproof.measure.record.shadow import flat, local
 from placeproof.measure.record.together import Numbers, Samples
 from placeproof.measure.record.trail import Trail
 from placeproof.measure.training.session import undisturbed
@@ -193,7 +193,7 @@ def _followed(launch: Launch, rank: int, trail: Path, *, fake: bool, kind: Calla
     torch.manual_seed(_SEED)
     with ExitStack() as stack:
         stack.enter_context(torch.compiler.set_stance("force_eager"))
-        watching = (_hooks, _optimizers, _given, _freed, _applied, _backward, _communication)
+        watching = (_hooks, _optimizers, _given, _copied, _freed, _applied, _backward, _communication)
         for change in (_groups(recording), _parallel(follower.underway, fake=fake), *(watch(follower) for watch in watching)):
             stack.enter_context(change)
         if isinstance(follower, Copies):
@@ -359,6 +359,21 @@ def _freed(follower: Follower) -> Iterator[None]:
         return resize(self, size)
 
     with mock.patch.object(torch.UntypedStorage, "resize_", resized):
+        yield
+
+
+@contextmanager
+def _copied(follower: Follower) -> Iterator[None]:
+    """Tensors that are copied with their storage, without an operation."""
+    original = Tensor.__deepcopy__
+
+    def deepcopy(self: Tensor, memo: Any) -> Tensor:
+        copy: Tensor = original(self, memo)
+        if not follower.frozen and not isinstance(self, nn.Parameter):
+            follower.adapting.copies(self, copy, follower.line())
+        return copy
+
+    with mock.patch.object(Tensor, "__deepcopy__", deepcopy):
         yield
 
 

@@ -6,7 +6,7 @@ it too. A gradient is a few runs, however large it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,22 @@ def strided_of(values: Any) -> list[Tensor]:
 def storage(tensor: Tensor) -> int:
     """What tells where a tensor's numbers lie, 0 for one that has none side by side."""
     return int(tensor.untyped_storage()._cdata) if tensor.layout == torch.strided else 0
+
+
+def place_of(tensor: Tensor) -> tuple[int, int, int]:
+    """Where a tensor's numbers are, and how many."""
+    return tensor.untyped_storage()._cdata, int(tensor.storage_offset()), tensor.numel()
+
+
+def flat(values: Sequence[Any]) -> list[Tensor]:
+    """The tensors among some values."""
+    tensors: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            tensors.append(value)
+        elif isinstance(value, (list, tuple)):
+            tensors += flat(value)
+    return tensors
 
 
 def written(func: Any, args: tuple[Any, ...]) -> list[Any]:
