@@ -8,6 +8,8 @@ from placeproof.core.diagnostics import InputError
 from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.launch import Launch, faked, forked
 from placeproof.measure.record.recording import Recording
+from placeproof.programs import read
+from placeproof.semantics.judge.verdict import judge
 
 #: Within how many steps it has to be seen what copies are for.
 _STEPS = 64
@@ -29,8 +31,9 @@ def adapted(launch: Launch, first: Recording, *, refuted: bool) -> int | None:
     return found.adapted.get(launch.step)
 
 
-def refuse_adapted(launch: Launch, first: Recording, *, refuted: bool) -> None:
-    """Raise InputError for such a step."""
+def refuse_adapted(launch: Launch, first: Recording, text: str) -> None:
+    """Raise InputError for such a step, whose program this is."""
+    refuted = (first.copied or first.copies) and judge(read(text), shortest=False).word == "refuted"
     line = adapted(launch, first, refuted=refuted)
     if line is not None:
         text = f"step {launch.step} trains copies for what they are copies of, or is taken back, which is seen here: no one device says"

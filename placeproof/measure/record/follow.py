@@ -30,7 +30,7 @@ from placeproof.measure.record.nodes import AGAIN, COLLECTIVES, NOTHING, ZERO, N
 from placeproof.measure.record.recording import Piece, Recording, Seen, State, Where
 from placeproof.measure.record.runs import Runs, combined, mapped
 from placeproof.measure.record.shadow import Shadows, flat, local, partial_over, place_of, split_over, written
-from placeproof.measure.record.steps import Given, Optimizers, settings
+from placeproof.measure.record.steps import Given, Optimizers, grouped, settings
 from placeproof.measure.record.stretches import Stretches, is_result
 from placeproof.measure.record.trail import Trail
 from placeproof.measure.recorder import NAMESPACES
@@ -256,6 +256,7 @@ class Follower:
         if not self.frozen and self.recording.turns:
             with _disable_current_modes():
                 settings(self.recording, optimizer, self.states_of, later=bool(self.done))
+                grouped(self.recording, optimizer, self.states_of, self.model)
 
     def before_update(self, parameters: Sequence[Tensor], scale: Fraction | None = None) -> None:
         """An optimizer begins its step: what gradients are now is what the update reads, divided by a loss's scale if it has one."""
@@ -347,7 +348,7 @@ class Follower:
         self.recording.generated = {0} if -1 in self.recording.generated else set()
         self.recording.by_row, self._next_by_row = {0: self._next_by_row}, []
         self.recording.updates, self.recording.settings, self.phase = {}, set(), "forward"
-        self.recording.graphs, self.recording.numbers, self.recording.beside = [], {}, {}
+        self.recording.graphs, self.recording.numbers, self.recording.beside, self.recording.groups = [], {}, {}, {}
         self.after.clear()
         self.recording.buffers = of_buffers(self.model, read=True) | self.computed.begins()
 

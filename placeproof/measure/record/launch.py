@@ -73,6 +73,12 @@ def _among_others(launch: Launch, rank: int, trail: Path) -> Recording:
     return recording
 
 
+def as_parameters_are(launch: Launch, rank: int, trail: Path) -> Recording:
+    """What a rank brings without the others, where parameters keep their shapes if there is one rank."""
+    recording: Recording = _session().as_parameters_are(launch, rank, trail)
+    return recording
+
+
 def beyond_step(launch: Launch, rank: int, trail: Path) -> Recording:
     """What a rank among others brings that keeps its parameters until further steps are over."""
     recording: Recording = _session().beyond(launch, rank, trail)

@@ -30,6 +30,7 @@ from placeproof.measure.record.dealt import dealt
 from placeproof.measure.record.dropped import dropped
 from placeproof.measure.record.experts import number_alike
 from placeproof.measure.record.factor import SCALES, TOTAL, Answer, Asked, Reading, deciding, readings, shown, written
+from placeproof.measure.record.grouped import Groups
 from placeproof.measure.record.handed import handed
 from placeproof.measure.record.later import Later, Traced
 from placeproof.measure.record.launch import (
@@ -166,8 +167,7 @@ def _step(launch: Launch, backend: str, splits: Mapping[str, str], constant: Fra
     """One step of a script, and what rank 0 did; where its loss is not read off what ranks do, as it is seen to be that of all samples."""
     try:
         traced, first = _traced(launch, backend, splits, constant)
-        if first.copied or first.copies:
-            refuse_adapted(launch, first, refuted=judge(read(traced.text)).word == "refuted")
+        refuse_adapted(launch, first, traced.text)
         return traced, first
     except LossError as error:
         if constant is not None or not 1 < launch.world <= ALL_RANKS:
@@ -226,7 +226,7 @@ def _traced(
     """One step of a script, and what rank 0 did. ``whole``: its loss is of all samples together."""
     count, again = launch.world, _with_ranks(launch, backend, splits, constant, whole)
     recordings, plan = again(count)
-    first = recordings[0]
+    first, groups = recordings[0], Groups(launch, recordings, plan)
     text, asked = _said(first, plan, again)
     if plan.turns > 1 and as_one(plan, recordings) is not None and judge(read(text)).word == "refuted":
         planned = again
@@ -250,6 +250,7 @@ def _traced(
         refuse_lines(first.script, first.source, list(dict.fromkeys(one for wrong in found.values() for one in wrong))[:8])
     if plan.divided:
         in_parts(launch, recordings, plan, wrong=judge(read(text)).word == "refuted")
+    _unless_refuted(text, groups.refuse)
     if whole is None:
         independent(launch, recordings, plan)
     if plan.unlike and judge(read(text)).word != "refuted":

@@ -23,6 +23,7 @@ import torch.distributed.optim
 import torch.distributed.tensor.parallel
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives as fsdp_collectives
 from torch.nn.modules import module as modules
 from torch.nn.parallel import DistributedDataParallel
@@ -71,6 +72,17 @@ def alone(launch: Launch, rank: int, trail: Path) -> Recording:
             return _followed(launch, rank, trail, fake=True)
         finally:
             dist.destroy_process_group()
+
+
+def as_parameters_are(launch: Launch, rank: int, trail: Path) -> Recording:
+    """Follow a rank without the others; FSDP1 shows parameters as the script has made them."""
+    init = FullyShardedDataParallel.__init__
+
+    def original(self: FullyShardedDataParallel, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **{**kwargs, "use_orig_params": True})
+
+    with mock.patch.object(FullyShardedDataParallel, "__init__", original):
+        return alone(launch, rank, trail)
 
 
 def among_others(launch: Launch, rank: int, trail: Path) -> Recording:
@@ -341,6 +353,7 @@ def _optimizers(follower: Follower) -> Iterator[None]:
     def made(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> None:
         added(optimizer, group)
         follower.optimizers.made(optimizer)
+        follower.recording.grouped_at = follower.line()
         for tensor in optimizer.param_groups[-1]["params"] if follower.phase == "setup" else ():
             if tensor.requires_grad:
                 follower.parameter(tensor)

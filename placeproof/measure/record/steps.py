@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from weakref import WeakSet
 
@@ -13,6 +14,9 @@ from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.digests import digest
 from placeproof.measure.record.recording import Recording
 from placeproof.measure.record.shadow import local
+
+#: What wrappers add to names.
+_WRAPPED = re.compile(r"\b(_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod)\.|^module\.")
 
 
 class Optimizers:
@@ -79,6 +83,28 @@ def settings(recording: Recording, optimizer: Optimizer, states: Callable[[Tenso
             own = [(name, v) for name, v in sorted(optimizer.state.get(p, {}).items()) if isinstance(v, Tensor)]
             for index in states(p):
                 recording.states[index].kept = ", ".join(name if later else f"{name} {digest(local(v))}" for name, v in own)
+
+
+def grouped(recording: Recording, optimizer: Optimizer, states: Callable[[Tensor], frozenset[int]], model: nn.Module | None) -> None:
+    """Write down with which settings an optimizer updates parameters that the ``model`` has, or that its own are made of."""
+    names = {id(p): _names(p, name) for name, p in (model.named_parameters() if model is not None else ())}
+    unlike, own = set[str](), False
+    for group in optimizer.param_groups:
+        said = {name: float(v) if isinstance(v, Tensor) else v for name, v in group.items() if name not in ("params", "param_names")}
+        text = f"{type(optimizer).__name__} {sorted(said.items())}"
+        unlike.add(text)
+        own |= any(said.get(name) != default for name, default in optimizer.defaults.items() if not isinstance(default, Tensor))
+        for p in group["params"]:
+            for name in names.get(id(p)) or [_WRAPPED.sub("", recording.states[i].name) for i in states(p)]:
+                recording.groups[name] = recording.groups.get(name, frozenset()) | {text}
+    recording.grouped = max(recording.grouped, len(unlike) if own or len(unlike) > 1 else 0)
+
+
+def _names(parameter: Tensor, name: str) -> list[str]:
+    """What a parameter is called without wrappers; of one that FSDP1 has made of several, what all of these are."""
+    flat = getattr(parameter, "_fqns", None)
+    before = name.rpartition("_flat_param")[0]
+    return [_WRAPPED.sub("", before + own) for own in flat] if flat is not None else [_WRAPPED.sub("", name)]
 
 
 class Given:
