@@ -74,6 +74,10 @@ class Adapting:
             self._say(self._steps.get(place, {}), line)
             self._old.discard(place)
 
+    def has_read(self, leaf: Tensor) -> bool:
+        """Whether forward has read a tensor in this step, as it is."""
+        return self._place(leaf) in self._read
+
     def updates(self, parameters: Iterable[Tensor], line: int) -> None:
         """An optimizer, or the script by hand, updates parameters."""
         places = list(map(self._place, parameters))

@@ -277,7 +277,8 @@ class Follower:
 
     def _copied(self, p: Tensor) -> None:
         """An optimizer has a copy of what forward read."""
-        for index, unlike in copied(p, self.leaves.values(), self.shadows, self.nodes):
+        leaves = [t for t in self.leaves.values() if self.adapting.has_read(t)]  # others were read to build the model
+        for index, unlike in copied(p, leaves, self.shadows, self.nodes):
             state = self.recording.states[index]
             self.recording.by_others |= bool(state.synced)
             state.unlike |= unlike and not self.watching

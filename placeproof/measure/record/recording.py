@@ -290,10 +290,10 @@ class Recording:
     elements. ``own``: gradients were multiplied by a number of the script's own. ``relabelled``: what was received is read with other
     values before backward has ended there. ``by_others``: buffers, or copies of parameters, are what other ranks made of them. ``sums``:
     lines that added gradients to zeros that the next step does not have. ``goes_on``: another step begins.
-    ``copied``: the step trains a copy of a parameter; ``copies``: it trains what there is a copy of; ``adapted``: steps that train copies for
-    the sake of others, or are taken back, with the line at which that is seen. ``groups``: with which settings optimizers update parameters,
-    by name; ``grouped``: how many unlike groups they have, none where there is one with what the optimizer has by itself; ``grouped_at``:
-    the line that made the last one.
+    ``copied``: the step trains a copy of a parameter; ``copies``: it trains what there is a copy of; ``adapted``: steps that train copies
+    for the sake of others, or are taken back, with the line at which that is seen. ``groups``: with which settings optimizers update
+    parameters, by name; ``grouped``: how many unlike groups they have, none where there is one with what the optimizer has by itself;
+    ``grouped_at``: the line that made the last one.
     """
 
     rank: int
