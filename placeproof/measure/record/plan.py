@@ -211,6 +211,9 @@ def _split(recordings: Mapping[int, Recording], grid: Grid) -> dict[int, Axes]:
         if state.gathered or state.part >= state.numel:
             continue
         others = {a: recordings.get(grid.neighbour(a)) for a, n in grid.sizes.items() if n > 1}
+        fewer = [r.rank for r in others.values() if r is not None and index >= len(r.states)]
+        text = "rank {} makes fewer parameters than rank 0: which ones are the same is not seen"
+        refuse_lines(first.script, first.source, [(text.format(rank), 0) for rank in fewer[:1]])
         axes_by_state[index] = tuple(a for a, r in others.items() if r is not None and r.states[index].used != state.used)
     return {i: axes for i, axes in axes_by_state.items() if axes}
 

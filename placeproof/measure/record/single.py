@@ -117,6 +117,11 @@ def _dealt(ranks: Mapping[int, Numbers]) -> list[Origin]:
     ]
 
 
+def _of_rows(numbers: Numbers, values: NDArray[np.generic]) -> bool:
+    """Whether a tensor has as many rows as a module is given, or some times as many."""
+    return values.ndim > 0 and numbers.rows > 0 and len(values) > 0 and len(values) % numbers.rows == 0
+
+
 def _differ(ranks: Mapping[int, Numbers], origin: Origin) -> bool:
     first, *others = (n.samples.get(origin) for n in ranks.values())
     return any((own is None) != (first is None) or (own is not None and not np.array_equal(own, first)) for own in others)
@@ -128,7 +133,7 @@ def _by_number(ranks: Mapping[int, Numbers], readers: Mapping[int, Numbers]) -> 
     for origin in dict.fromkeys(o for n in every for o in n.beside):
         if any(n.beside.get(origin) != every[0].beside.get(origin) for n in every):
             results = [n.results.get(origin) for n in readers.values()]
-            whole = [r for n, r in zip(readers.values(), results, strict=True) if r is not None and n.rows and len(r) % n.rows == 0]
+            whole = [r for n, r in zip(readers.values(), results, strict=True) if r is not None and _of_rows(n, r)]
             if len(whole) < len(results):
                 raise UnlikeError("ranks compute something else of their samples, each by its number")
             found[origin] = np.concatenate(whole)
