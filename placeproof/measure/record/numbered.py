@@ -5,6 +5,7 @@ Samples are where a script draws, loads or picks them, outside of modules. What 
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -115,6 +116,8 @@ class _Sampled(TorchDispatchMode):
         for tensor in read:
             if storage(tensor) not in self.kinds:  # Python has made it, of what is not seen
                 self._kind(tensor).computed = tensor.is_floating_point() or self.looked
+                if _kept(tensor):
+                    self.numbers.python.append(hashlib.sha256(_values(tensor).tobytes()).hexdigest())
         kinds = [self._kind(t) for t in read]
         made, computed = any(k.made for k in kinds), any(k.computed for k in kinds)
         self.looked |= name in _LOOKS and any(k.read for k in kinds)

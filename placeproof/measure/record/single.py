@@ -158,6 +158,8 @@ def _comparable(ranks: Sequence[Numbers], alone: Numbers) -> None:
         raise UnlikeError("one process makes other backward passes")
     if any(a != b for n in ranks for a, b in zip(n.settings, alone.settings, strict=False)):
         raise UnlikeError("one process updates with other settings")
+    if any(n.python != ranks[0].python for n in ranks):
+        raise UnlikeError("samples are not made by PyTorch")
     if not all(n.double for n in every) or any(n.drawn for n in every):
         raise UnlikeError("numbers are not of double precision, or of chance")
 

@@ -42,7 +42,8 @@ class Numbers:
     the value ``loss``, ``factors`` are numbers around it; ``passes``: backward passes up to the end of the run. ``begun``: this rank's
     elements of parameters, as they were first read, ``double``: in double precision; ``settings`` of each update, and gradients ``read`` by
     the last one; ``drawn``: a module draws numbers of chance; ``used``: where samples are that something is computed of, and what is
-    ``beside`` them there, numbers and tensors of no samples, with ``results``."""
+    ``beside`` them there, numbers and tensors of no samples, with ``results``. ``python``: digests of
+    what Python made, of whatever."""
 
     rows: int = 0
     samples: dict[Origin, NDArray[np.generic]] = field(default_factory=dict)
@@ -63,6 +64,7 @@ class Numbers:
     used: set[Origin] = field(default_factory=set)
     beside: dict[Origin, tuple[object, ...]] = field(default_factory=dict)
     results: dict[Origin, NDArray[np.generic]] = field(default_factory=dict)
+    python: list[str] = field(default_factory=list)
 
 
 #: The script with so many ranks, each with the samples that it is given, and with parameters moved. It may raise InputError.
