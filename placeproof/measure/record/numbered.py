@@ -62,7 +62,7 @@ _LARGE = 1 << 22
 @dataclass(slots=True)
 class _Kind:
     """What is known of a storage: it is ``made`` of parameters that are trained, of samples that are ``read``, or ``computed`` of anything;
-    and which samples it holds, if any, as a whole: their shape, strides and offset."""
+    and which samples it holds, if any, as a whole: their shape, strides and offset; ``python``: a digest, of what Python has made."""
 
     storage: StorageWeakRef
     made: bool = False
@@ -70,6 +70,7 @@ class _Kind:
     computed: bool = False
     origin: Origin | None = None
     layout: tuple[tuple[int, ...], tuple[int, ...], int] = ((), (), 0)
+    python: str = ""
 
 
 class _Sampled(TorchDispatchMode):
@@ -117,13 +118,14 @@ class _Sampled(TorchDispatchMode):
             if storage(tensor) not in self.kinds:  # Python has made it, of what is not seen
                 self._kind(tensor).computed = tensor.is_floating_point() or self.looked
                 if _kept(tensor):
-                    self.numbers.python.append(hashlib.sha256(_values(tensor).tobytes()).hexdigest())
+                    self._kind(tensor).python = hashlib.sha256(_values(tensor).tobytes()).hexdigest()
         kinds = [self._kind(t) for t in read]
         made, computed = any(k.made for k in kinds), any(k.computed for k in kinds)
         self.looked |= name in _LOOKS and any(k.read for k in kinds)
         picked = name in (*_DRAWS, *_PICKS, *_MOVES) or func.is_view
         if not picked:
             self.numbers.used |= {k.origin for k in kinds if k.origin is not None}
+            self.numbers.python += [k.python for k in kinds if k.python]
             if not (made or self.inside) and any(k.read for k in kinds):
                 plain = [_values(t).tobytes() for t, k in zip(read, kinds, strict=True) if not k.read and _kept(t) and t.numel() <= _FEW]
                 beside = [repr(v) for v in tree_leaves((args, kwargs)) if isinstance(v, (int, float))]
@@ -301,6 +303,9 @@ class _Run:
                 backward(tensors, *args, **kwargs)
             finally:
                 self.mode.off = was
+            with _disable_current_modes():
+                for gradient in (p.grad for _, p in self.known.values() if p.grad is not None):
+                    self.mode._kind(local(gradient)).made = True
 
         return differentiated
 

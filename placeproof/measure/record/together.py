@@ -43,7 +43,7 @@ class Numbers:
     elements of parameters, as they were first read, ``double``: in double precision; ``settings`` of each update, and gradients ``read`` by
     the last one; ``drawn``: a module draws numbers of chance; ``used``: where samples are that something is computed of, and what is
     ``beside`` them there, numbers and tensors of no samples, with ``results``. ``python``: digests of
-    what Python made, of whatever."""
+    what Python made, of whatever, and something is computed of."""
 
     rows: int = 0
     samples: dict[Origin, NDArray[np.generic]] = field(default_factory=dict)
