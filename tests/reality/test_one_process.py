@@ -80,12 +80,24 @@ def test_what_is_another_run_is_not_compared(alone: Numbers, why: str) -> None:
         _single([_numbers(WHOLE, WHOLE)] * 2, alone)
 
 
-def test_what_ranks_compute_by_their_numbers_is_not_compared() -> None:
-    one, other = _numbers(WHOLE, WHOLE), _numbers(WHOLE, WHOLE)
-    origin = (3, "mul", "torch.float64", (), 1)
-    one.beside[origin], other.beside[origin] = ("1",), ("2",)
+@pytest.mark.parametrize("results", [{}, {0: np.ones(3), 1: np.ones(2)}])
+def test_what_ranks_compute_by_their_numbers_of_no_samples_is_not_compared(results: Mapping[int, np.ndarray]) -> None:
+    ranks = [_numbers(WHOLE, WHOLE), _numbers(WHOLE, WHOLE)]
+    drawn, computed = (1, "randn", "torch.float64", (), 1), (3, "mul", "torch.float64", (), 1)
+    for rank, own in enumerate(ranks):
+        own.rows, own.samples[drawn], own.beside[computed] = 2, np.array([1.0, 2.0 + rank]), (str(rank),)
+        if rank in results:
+            own.results[computed] = results[rank]
     with pytest.raises(UnlikeError, match="each by its number"):
-        _single([one, other], _numbers(WHOLE, WHOLE))
+        _single(ranks, _numbers(WHOLE, WHOLE))
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+def test_a_multiple_of_all_gradients_is_told(uneven: bool) -> None:
+    """A loss that is divided by what is given as a number makes one process train a multiple."""
+    read = WHOLE * 2
+    read[0, 0] += uneven
+    assert _single([_numbers(WHOLE, WHOLE + 1, read)] * 2, _numbers(WHOLE, WHOLE, WHOLE)).multiple == (not uneven)
 
 
 def test_a_script_that_needs_its_ranks_is_not_compared() -> None:

@@ -82,7 +82,8 @@ def in_numbers(launch: Launch, error: InputError) -> InputError:
 
 
 def beside_one(launch: Launch, first: Recording, *, split: bool) -> Single | None:
-    """Ranks beside one process, after some steps or one; None where they cannot be compared."""
+    """Ranks beside one process, after some steps or one; None where they cannot be compared, or one trains a multiple of the other: of
+    factors the program speaks."""
 
     def after(steps: int) -> Single | None:
         passes, aside = first.passed + steps * len(first.turns), _ASIDE if split else 0.0
@@ -95,7 +96,11 @@ def beside_one(launch: Launch, first: Recording, *, split: bool) -> Single | Non
         except UnlikeError:
             return None
 
-    return after(_STEPS) or after(1)
+    found = after(_STEPS)
+    if found is not None and not found.apart:
+        return found
+    one = after(1)
+    return None if one is not None and one.multiple else found or one
 
 
 def independent(launch: Launch, recordings: Mapping[int, Recording], plan: StepPlan) -> None:

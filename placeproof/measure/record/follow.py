@@ -71,7 +71,7 @@ class Follower:
         self.after: dict[int, tuple[Tensor, float]] = {}
         self.model: nn.Module | None = None
         self.begun, self._next_given, self._next_rows = False, list[str](), dict[int, int]()
-        self.inside, self._next_by_row = 0, list[tuple[str, ...]]()
+        self.inside, self.passing, self._next_by_row = 0, False, list[tuple[str, ...]]()
         self.computed, self.memory, self.underway = Computed(recording), Memory(), Underway()
         self.optimizers, self.before_step, self.adapting = Optimizers(), Given(recording), Adapting(recording)
 
@@ -235,7 +235,7 @@ class Follower:
         if not states:
             return NOTHING
         made = self.nodes.add(Node(kind="pass", index=min(states), turn=turn))
-        made = made if self.phase == "backward" else self.nodes.unknown((made,), "`torch.autograd.grad`", self.line())  # of any loss
+        made = made if self.passing else self.nodes.unknown((made,), "`torch.autograd.grad`", self.line())  # of any loss
         return self.nodes.add(Node(kind="partial", of=(made,), axes=partial)) if partial else made
 
     def begin_pass(self) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from unittest import mock
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -240,7 +241,7 @@ class _Run:
                 self.numbers.begun[own] = _values(local(p).detach().double())
                 self.numbers.double &= p.dtype == torch.float64
                 if self.aside:
-                    local(p).detach().add_(self.aside * torch.cos(40 * local(p).detach() + len(self.known)))
+                    local(p).detach().add_(self.aside * torch.cos(40 * local(p).detach() + crc32(name.encode()) % 7))
                 p.register_hook(partial(self._made, own))
             if p.requires_grad and self.numbers.passes == self.before and id(p) not in self.moved:
                 self.moved.add(id(p))

@@ -454,9 +454,10 @@ def _backward(follower: Follower) -> Iterator[None]:
             text = follower.stretches.begin(roots, gradients_of(args, kwargs))
             follower.recording.turns.append(unread(text, follower.line()) if text else read_loss(roots[0], follower.line()))
             follower.computed.loss(roots[0].grad_fn)
-            follower.phase = "backward"
+            follower.phase, follower.passing = "backward", True
         original(tensors, *args, **kwargs)
         if outer:  # else activations are computed once more within a pass, and differentiated
+            follower.passing = False
             follower.stretches.end()
             follower.computed.passed()
             follower.phase = "between" if follower.phase == "backward" else follower.phase

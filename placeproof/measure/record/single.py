@@ -27,12 +27,15 @@ Running = Callable[[int, Mapping[int, Samples]], Mapping[int, Numbers]]
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """Of each parameter by how much ranks are apart from one process, relative to its largest element: in its values after the step, and in
-    the gradient that the update reads (infinite where that is not seen). ``updates``: those of a rank, and of one process."""
+    """Of each parameter by how much ranks are apart from one process, relative to its largest element: in its values after the step, and
+    in the gradient that the update reads (infinite where that is not seen). ``updates``: those of a rank, and of one process;
+    ``multiple``: all gradients of ranks are one multiple of those of one process, as where a loss is divided by what is given as a
+    number."""
 
     left: Mapping[str, float]
     read: Mapping[str, float]
     updates: tuple[int, int] = (0, 0)
+    multiple: bool = False
 
     @property
     def apart(self) -> str:
@@ -55,7 +58,7 @@ def single(world: int, run: Running, *, split: bool = False) -> Single:
     try:
         ranks = run(world, {})
         given = _readers(ranks)
-        own = {origin: samples_of_all(given, origin) for origin in _dealt(given)} | _by_number(ranks, given)
+        own = {origin: samples_of_all(given, origin) for origin in _dealt(given)} | _by_number(given)
         if not (own or split):
             raise UnlikeError("all ranks have the same samples")
         alone = run(1, {0: own})[0]
@@ -67,11 +70,23 @@ def single(world: int, run: Running, *, split: bool = False) -> Single:
     tables = [_table(n) for n in (*every, alone)]
     common = sorted(set.intersection(*({*begun} for begun, _, _ in tables)))
     rows = [[_row(values, common) for values in table] for table in tables]
-    left, read = dict[str, float](), dict[str, float]()
-    for name in rows[-1][0]:
-        places = _places([begun[name] for begun, _, _ in rows[:-1]], rows[-1][0][name])
-        left[name], read[name] = (_far([row[k].get(name) for row in rows[:-1]], rows[-1][k].get(name), places) for k in (1, 2))
-    return Single(left, read, (len(every[0].settings), len(alone.settings)))
+    places = {name: _places([begun[name] for begun, _, _ in rows[:-1]], rows[-1][0][name]) for name in rows[-1][0]}
+
+    def far(k: int, times: float = 1.0) -> dict[str, float]:
+        values = {name: rows[-1][k].get(name) for name in places}
+        whole = {name: None if own is None else own * times for name, own in values.items()}
+        return {name: _far([row[k].get(name) for row in rows[:-1]], whole[name], at) for name, at in places.items()}
+
+    times = _multiple(rows[0][2], rows[-1][2])
+    multiple = times is not None and abs(times - 1) > _SAME and max(far(2, times).values()) <= _SAME
+    return Single(far(1), far(2), (len(every[0].settings), len(alone.settings)), multiple)
+
+
+def _multiple(own: _Values, whole: _Values) -> float | None:
+    """By what the gradient of copies on a rank is a multiple of that of one process, if it is one."""
+    copies = [(own[name], v) for name, v in whole.items() if name in own and own[name].shape == v.shape]
+    size = sum(float((v * v).sum()) for _, v in copies)
+    return sum(float((o * v).sum()) for o, v in copies) / size if size else None
 
 
 _Values = Mapping[str, NDArray[np.float64]]
@@ -127,16 +142,16 @@ def _differ(ranks: Mapping[int, Numbers], origin: Origin) -> bool:
     return any((own is None) != (first is None) or (own is not None and not np.array_equal(own, first)) for own in others)
 
 
-def _by_number(ranks: Mapping[int, Numbers], readers: Mapping[int, Numbers]) -> dict[Origin, NDArray[np.generic]]:
-    """What ranks compute of their samples, each with something of its own, as its number. Raises UnlikeError where it is of no samples."""
+def _by_number(ranks: Mapping[int, Numbers]) -> dict[Origin, NDArray[np.generic]]:
+    """What ranks compute of their samples, each with something of its own, as its number. Raises UnlikeError where it is of no samples.
+    Ranks that split layers, and have the same samples, compute their parts so."""
     every, found = [*ranks.values()], dict[Origin, NDArray[np.generic]]()
     for origin in dict.fromkeys(o for n in every for o in n.beside):
         if any(n.beside.get(origin) != every[0].beside.get(origin) for n in every):
-            results = [n.results.get(origin) for n in readers.values()]
-            whole = [r for n, r in zip(readers.values(), results, strict=True) if r is not None and _of_rows(n, r)]
-            if len(whole) < len(results):
+            results = [n.results[origin] for n in every if origin in n.results and _of_rows(n, n.results[origin])]
+            if len(results) < len(every):
                 raise UnlikeError("ranks compute something else of their samples, each by its number")
-            found[origin] = np.concatenate(whole)
+            found[origin] = np.concatenate(results)
     return found
 
 

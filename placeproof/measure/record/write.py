@@ -61,9 +61,6 @@ class _Writer:
             refuse_lines(
                 recording.script, recording.source, [("experts alone, or some of them treated otherwise than others, cannot be said", 0)]
             )
-        whole = [i for p in plan.parts for i in sorted(p.states) if plan.gathers.axes and not (p.split or recording.states[i].gathered)]
-        text = "`{}` is whole on each rank, and others are gathered: parameters that are placed otherwise than others cannot be said"
-        refuse_lines(recording.script, recording.source, [(text.format(recording.states[i].name), 0) for i in whole[:1]])
         if any(p.tied for p in plan.parts) and len(plan.parts) != 2:
             refuse_lines(recording.script, recording.source, [("parameters that are copies on two stages alone cannot be said", 0)])
         for part, name in zip(plan.parts, names, strict=False):
