@@ -18,6 +18,8 @@ from placeproof.semantics.judge.verdict import judge
 
 #: After how many steps ranks are compared with one process, and by how much at most parameters of split layers are moved before.
 _STEPS, _ASIDE = 3, 0.05
+#: Elements of parameters up to which that takes little beside the recording.
+_LARGE = 1 << 20
 
 
 def copies_end_alike(recordings: Mapping[int, Recording], plan: StepPlan) -> None:
@@ -84,6 +86,9 @@ def in_numbers(launch: Launch, error: InputError) -> InputError:
 def beside_one(launch: Launch, first: Recording, *, split: bool) -> Single | None:
     """Ranks beside one process, after some steps or one; None where they cannot be compared, or one trains a multiple of the other: of
     factors the program speaks."""
+
+    if sum(state.numel for state in first.states) > _LARGE:
+        return None
 
     def after(steps: int) -> Single | None:
         passes, aside = first.passed + steps * len(first.turns), _ASIDE if split else 0.0

@@ -253,7 +253,8 @@ def _traced(
     _unless_refuted(text, groups.refuse)
     if whole is None:
         independent(launch, recordings, plan)
-    _placed_alike(first, plan, text)
+    if plan.unlike and judge(read(text)).word != "refuted":
+        refuse_lines(first.script, first.source, [("parameters are treated in 3 ways: two groups can be said", 0)])
     notes = (*plan.notes, *plan.not_compared.values(), *plan.of)
     single = [a.values[0] for a in asked.answers.values() if asked.fixed or (first.own and not a.found)]
     written_out = set(map(int, re.findall(r"\b\d+\b", "\n".join(first.source))))
@@ -262,15 +263,6 @@ def _traced(
     split = plan.layers is not None
     ranks = tuple(sorted(recordings))
     return Traced(text=text, ranks=ranks, world=count, notes=notes, divisors=divisors, split=split, single=alike), first
-
-
-def _placed_alike(first: Recording, plan: StepPlan, text: str) -> None:
-    """Raise InputError where parameters are treated in ways that two groups do not say, unless the program is wrong as it is."""
-    whole = [first.states[i].name for p in plan.parts for i in p.states if plan.gathers.axes and not (p.split or first.states[i].gathered)]
-    said = "`{}` is whole on each rank, and others are gathered: parameters that are placed otherwise than others cannot be said"
-    texts = ["parameters are treated in 3 ways: two groups can be said"] * plan.unlike + [said.format(name) for name in sorted(whole)[:1]]
-    if texts and judge(read(text)).word != "refuted":
-        refuse_lines(first.script, first.source, [(one, 0) for one in texts])
 
 
 def _of_samples(first: Recording, plan: StepPlan, asked: Asked, text: str, arguments: Sequence[str]) -> None:
