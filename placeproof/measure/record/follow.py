@@ -278,10 +278,10 @@ class Follower:
     def _copied(self, p: Tensor) -> None:
         """An optimizer has a copy of what forward read."""
         leaves = [t for t in self.leaves.values() if self.adapting.has_read(t)]  # others were read to build the model
-        for index, unlike in copied(p, leaves, self.shadows, self.nodes):
+        for index, unlike in copied(p, leaves, self.shadows, self.nodes, values=not self.watching):
             state = self.recording.states[index]
             self.recording.by_others |= bool(state.synced)
-            state.unlike |= unlike and not self.watching
+            state.unlike |= unlike
 
     def _reads(self, p: Tensor, gradient: Tensor, scale: Fraction) -> None:
         terms, read = self.shadows.read(local(p)), self.shadows.read(local(gradient))

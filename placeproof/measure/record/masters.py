@@ -11,9 +11,10 @@ from placeproof.measure.record.nodes import ZERO, Nodes
 from placeproof.measure.record.shadow import Shadows, local, storage
 
 
-def copied(owned: Tensor, leaves: Iterable[Tensor], shadows: Shadows, nodes: Nodes) -> Iterator[tuple[int, bool]]:
+def copied(owned: Tensor, leaves: Iterable[Tensor], shadows: Shadows, nodes: Nodes, *, values: bool) -> Iterator[tuple[int, bool]]:
     """Of each parameter that an optimizer has a copy of: which one it is, and whether the copy has other values than what forward read.
-    A copy may be a part, of another element type, or lie in another order, so that values alone are compared."""
+    ``values``: these are compared at all. A copy may be a part, of another element type, or lie in another order, so that values alone
+    are compared."""
     own = local(owned).detach()
     read = {state: row for state, row in _whole(leaves, shadows, nodes) if storage(row) != storage(own)}
     at, flat = 0, own.reshape(-1)
@@ -22,7 +23,8 @@ def copied(owned: Tensor, leaves: Iterable[Tensor], shadows: Shadows, nodes: Nod
         for state in (s for s in states if s in read):
             part, of = flat[at : at + length], read[state]
             kind = min(part.dtype, of.dtype, key=lambda d: torch.finfo(d).bits)
-            yield state, not bool(torch.isin(part.to(kind), of.to(kind)).all())
+            same = not values or torch.equal(part, of)
+            yield state, not (same or bool(torch.isin(part.to(kind), of.to(kind)).all()))
         at += length
 
 
