@@ -24,7 +24,7 @@ from placeproof.measure.record.computed import ASIDE, Computed, Memory
 from placeproof.measure.record.digests import by_row, bytes_of, digest, of_buffers
 from placeproof.measure.record.exchange import Exchanged, Underway, carry, places, read_exchange
 from placeproof.measure.record.frames import CLIPPING, DISTRIBUTED, TORCH, WRAPPERS, begun_by, line_of, within
-from placeproof.measure.record.masters import copied
+from placeproof.measure.record.masters import copied, read_whole
 from placeproof.measure.record.moves import MOVES
 from placeproof.measure.record.nodes import AGAIN, COLLECTIVES, NOTHING, ZERO, Node
 from placeproof.measure.record.recording import Piece, Recording, Seen, State, Where
@@ -268,17 +268,18 @@ class Follower:
         self.phase = "update"
         self.adapting.updates((p for p in parameters if p.grad is not None), self.line())
         with _disable_current_modes():
+            leaves = [t for t in self.leaves.values() if self.adapting.has_read(t)]  # others were read to build the model
+            forward = dict(read_whole(leaves, self.shadows, self.nodes))
             for p in parameters:
                 self.owned[id(p)] = p
                 if p.grad is not None:
-                    self._copied(p)
+                    self._copied(p, forward)
                     self._reads(p, p.grad, scale or Fraction(1))
                     self.before.setdefault(id(p), local(p).detach().clone())
 
-    def _copied(self, p: Tensor) -> None:
+    def _copied(self, p: Tensor, forward: Mapping[int, Tensor]) -> None:
         """An optimizer has a copy of what forward read."""
-        leaves = [t for t in self.leaves.values() if self.adapting.has_read(t)]  # others were read to build the model
-        for index, unlike in copied(p, leaves, self.shadows, self.nodes, values=not self.watching):
+        for index, unlike in copied(p, forward, self.shadows, self.nodes, values=not self.watching):
             state = self.recording.states[index]
             self.recording.by_others |= bool(state.synced)
             state.unlike |= unlike

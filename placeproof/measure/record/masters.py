@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -11,12 +11,12 @@ from placeproof.measure.record.nodes import ZERO, Nodes
 from placeproof.measure.record.shadow import Shadows, local, storage
 
 
-def copied(owned: Tensor, leaves: Iterable[Tensor], shadows: Shadows, nodes: Nodes, *, values: bool) -> Iterator[tuple[int, bool]]:
+def copied(owned: Tensor, forward: Mapping[int, Tensor], shadows: Shadows, nodes: Nodes, *, values: bool) -> Iterator[tuple[int, bool]]:
     """Of each parameter that an optimizer has a copy of: which one it is, and whether the copy has other values than what forward read.
     ``values``: these are compared at all. A copy may be a part, of another element type, or lie in another order, so that values alone
     are compared."""
     own = local(owned).detach()
-    read = {state: row for state, row in _whole(leaves, shadows, nodes) if storage(row) != storage(own)}
+    read = {state: row for state, row in forward.items() if storage(row) != storage(own)}
     at, flat = 0, own.reshape(-1)
     for number, length in shadows.read(own).lengths():
         states = nodes.states(number) if number > ZERO and nodes.is_parameter(number) else ()
@@ -28,7 +28,7 @@ def copied(owned: Tensor, leaves: Iterable[Tensor], shadows: Shadows, nodes: Nod
         at += length
 
 
-def _whole(leaves: Iterable[Tensor], shadows: Shadows, nodes: Nodes) -> Iterator[tuple[int, Tensor]]:
+def read_whole(leaves: Iterable[Tensor], shadows: Shadows, nodes: Nodes) -> Iterator[tuple[int, Tensor]]:
     """What forward read of parameters that were not gathered for it, and are there still, not updated."""
     for leaf in map(local, leaves):
         there = leaf.layout == torch.strided and bool(leaf.untyped_storage().nbytes())
