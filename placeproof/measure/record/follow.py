@@ -277,7 +277,7 @@ class Follower:
                     self._reads(p, p.grad, scale or Fraction(1))
                     self.before.setdefault(id(p), local(p).detach().clone())
 
-    def _copied(self, p: Tensor, forward: Mapping[int, Tensor]) -> None:
+    def _copied(self, p: Tensor, forward: Mapping[int, tuple[int, Tensor]]) -> None:
         """An optimizer has a copy of what forward read."""
         for index, unlike in copied(p, forward, self.shadows, self.nodes, values=not self.watching):
             state = self.recording.states[index]

@@ -11,12 +11,15 @@ from placeproof.measure.record.nodes import ZERO, Nodes
 from placeproof.measure.record.shadow import Shadows, local, storage
 
 
-def copied(owned: Tensor, forward: Mapping[int, Tensor], shadows: Shadows, nodes: Nodes, *, values: bool) -> Iterator[tuple[int, bool]]:
+def copied(
+    owned: Tensor, forward: Mapping[int, tuple[int, Tensor]], shadows: Shadows, nodes: Nodes, *, values: bool
+) -> Iterator[tuple[int, bool]]:
     """Of each parameter that an optimizer has a copy of: which one it is, and whether the copy has other values than what forward read.
     ``values``: these are compared at all. A copy may be a part, of another element type, or lie in another order, so that values alone
     are compared."""
     own = local(owned).detach()
-    read = {state: row for state, row in forward.items() if storage(row) != storage(own)}
+    here = storage(own)
+    read = {state: row for state, (place, row) in forward.items() if place != here}
     at, flat = 0, own.reshape(-1)
     for number, length in shadows.read(own).lengths():
         states = nodes.states(number) if number > ZERO and nodes.is_parameter(number) else ()
@@ -28,10 +31,10 @@ def copied(owned: Tensor, forward: Mapping[int, Tensor], shadows: Shadows, nodes
         at += length
 
 
-def read_whole(leaves: Iterable[Tensor], shadows: Shadows, nodes: Nodes) -> Iterator[tuple[int, Tensor]]:
+def read_whole(leaves: Iterable[Tensor], shadows: Shadows, nodes: Nodes) -> Iterator[tuple[int, tuple[int, Tensor]]]:
     """What forward read of parameters that were not gathered for it, and are there still, not updated."""
     for leaf in map(local, leaves):
         there = leaf.layout == torch.strided and bool(leaf.untyped_storage().nbytes())
         only = shadows.read(leaf).only if there else None
         if only is not None and only > ZERO and nodes[only].kind == "param":
-            yield nodes[only].index, leaf.detach().reshape(-1)
+            yield nodes[only].index, (storage(leaf), leaf.detach().reshape(-1))
