@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from summed_scripts import HEAD as SUMS
 from trace_steps import HEAD
 
 from placeproof.core.diagnostics import InputError, refuse
@@ -112,28 +113,6 @@ def test_a_script_that_needs_its_ranks_is_not_compared() -> None:
 
 #: A layer of which each rank has a part of the rows, summed over ranks; ``{own}`` is added by each.
 SPLIT = """
-    class Sum(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            x = x.clone()
-            dist.all_reduce(x)
-            return x
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient
-
-    class Copy(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.view_as(x)
-
-        @staticmethod
-        def backward(ctx, gradient):
-            gradient = gradient.clone()
-            dist.all_reduce(gradient)
-            return gradient
-
     class Layer(nn.Module):
         def __init__(self):
             super().__init__()
@@ -146,14 +125,14 @@ SPLIT = """
         def forward(self, x):
             y = self.norm(x)
             z = self.down(torch.relu(self.up(Copy.apply(y)))){inside}
-            return x + Sum.apply(z){outside}
+            return x + Reduce.apply(z){outside}
 
     torch.manual_seed(0)
     net = nn.Sequential(Layer(), Layer(), nn.Linear(8, 8))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     torch.manual_seed(5)
     x, y = torch.randn(4, 8), torch.randn(4, 8)
-    mse(net(x), y).backward()
+    F.mse_loss(net(x), y).backward()
     optimizer.step()
 """
 
@@ -186,7 +165,8 @@ def _recorded(tmp_path: Path, body: str, **filled: str) -> str:
     text = body
     for name, value in filled.items():
         text = text.replace(f"{{{name}}}", value)
-    (tmp_path / "script.py").write_text(HEAD + "\ndef train():\n" + textwrap.indent(textwrap.dedent(text), "    "))
+    head = SUMS if body is SPLIT else HEAD
+    (tmp_path / "script.py").write_text(head + "\ndef train():\n" + textwrap.indent(textwrap.dedent(text), "    "))
     return judge(read(trace(tmp_path / "script.py").text)).word
 
 

@@ -202,7 +202,7 @@ def test_five_million_parameters_take_seconds_and_less_than_a_gigabyte(tmp_path:
     process.returncode = status
     assert status == 0
     assert "reduce_scatter" in (tmp_path / "large.step").read_text()
-    assert used.ru_utime < 30  # of all ranks together, which compute side by side
+    assert used.ru_utime < 15
     assert used.ru_maxrss < 1e6 * (1 if sys.platform == "linux" else 1024)
 
 

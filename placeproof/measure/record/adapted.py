@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from placeproof.core.diagnostics import InputError
 from placeproof.measure.record.chain import refuse_lines
-from placeproof.measure.record.launch import Launch, faked, forked
+from placeproof.measure.record.launch import Launch, of_rank_0
 from placeproof.measure.record.recording import Recording
 from placeproof.programs import read
 from placeproof.semantics.judge.verdict import judge
@@ -22,13 +22,9 @@ def adapted(launch: Launch, first: Recording, *, refuted: bool) -> int | None:
         return None
     further = replace(launch, step=launch.step + _STEPS)
     try:
-        found: Recording = faked(further, 0)
-    except InputError:  # it may need what other ranks send
-        try:
-            found = forked(further)[0]
-        except InputError:
-            return None
-    return found.adapted.get(launch.step)
+        return of_rank_0(further).adapted.get(launch.step)
+    except InputError:  # it does not go on so far
+        return None
 
 
 def refuse_adapted(launch: Launch, first: Recording, text: str) -> None:

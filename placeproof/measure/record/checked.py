@@ -52,8 +52,8 @@ def as_one_process(launch: Launch, traced: Traced, first: Recording) -> None:
     """Raise InputError for a step that is proved, and in numbers ends with other parameters than the script does as one process, with the
     samples of all ranks; or one of split layers that is refuted, and ends with the same. Where these cannot be compared, the program says
     it all."""
-    word = judge(read(traced.text), shortest=False).word
-    if not traced.single or word not in ("proved", "refuted") or (word == "refuted" and not traced.split):
+    word = judge(read(traced.text), shortest=False).word if traced.single else ""
+    if word not in (("proved", "refuted") if traced.split else ("proved",)):
         return
     found = beside_one(launch, first, split=traced.split)
     if found is None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
+from inspect import signature
 from itertools import groupby
 from typing import Any
 
@@ -11,9 +13,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from placeproof.measure.record.frames import TORCH, begun_by
 from placeproof.measure.record.nodes import NOTHING, ZERO, Node, Nodes
 from placeproof.measure.record.runs import Runs, chained, mapped
-from placeproof.measure.record.shadow import Shadows, local
+from placeproof.measure.record.shadow import Shadows, flat, local
 from placeproof.measure.recorder import SILENT, TABLE, group_name, reduction, tensors_of
 
 #: Where the argument that is read, and the one that is written, of an operation is called otherwise than ``input`` and the result.
@@ -81,6 +84,59 @@ def _span(tensor: Tensor) -> _Span:
     start = int(tensor.storage_offset())
     reach = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)) + 1 if tensor.numel() else 0
     return tensor.untyped_storage()._cdata, start, start + reach
+
+
+#: What a collective changes: its arguments of this name. It reads those of other names.
+CHANGES = {
+    "all_gather": "tensor_list",
+    "all_gather_into_tensor": "output_tensor",
+    "all_reduce": "tensor",
+    "all_to_all": "output_tensor_list",
+    "all_to_all_single": "output",
+    "broadcast": "tensor",
+    "gather": "gather_list",
+    "reduce": "tensor",
+    "reduce_scatter": "output",
+    "reduce_scatter_tensor": "output",
+    "scatter": "tensor",
+}
+
+
+def awaited(name: str, collective: Callable[..., Any], underway: Underway) -> Callable[..., Any]:
+    """A collective that may go on; where PyTorch itself begins one, it waits in ways of its own."""
+
+    @wraps(collective)
+    def begun(*args: Any, **kwargs: Any) -> Any:
+        work = collective(*args, **kwargs)
+        if work is None or (name != "all_reduce" and begun_by(TORCH)):
+            return work
+        given = signature(collective).bind(*args, **kwargs).arguments
+        return _Awaited(work, name, flat((given.pop(CHANGES[name], None),)), flat(tuple(given.values())), underway)
+
+    return begun
+
+
+class _Awaited:
+    """A collective that goes on. Its future is there when it has ended, with the tensors, as that of NCCL is."""
+
+    def __init__(self, work: Any, name: str, changes: list[Tensor], reads: list[Tensor], underway: Underway) -> None:
+        self._work, self._tensors = work, changes
+        self._underway, self._number = underway, underway.begins(name, changes, reads)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._work, name)
+
+    def wait(self, *args: Any, **kwargs: Any) -> Any:
+        """Go on when it has ended."""
+        self._underway.ends(self._number)
+        return self._work.wait(*args, **kwargs)
+
+    def get_future(self) -> Any:
+        """The future of a list of what is changed."""
+        self.wait()
+        done: Any = torch.futures.Future()
+        done.set_result(self._tensors)
+        return done
 
 
 def read_exchange(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Exchanged | None:

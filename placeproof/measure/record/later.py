@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from placeproof.core.diagnostics import InputError
 from placeproof.measure.record.chain import refuse_lines
-from placeproof.measure.record.launch import Launch, faked, forked
+from placeproof.measure.record.launch import Launch, forked, of_rank_0
 from placeproof.measure.record.recording import Recording
 from placeproof.programs import read
 from placeproof.semantics.judge.verdict import judge
@@ -45,7 +45,7 @@ class Later:
         trained, left, number = _names(first, first.updates), _names(first, first.idle), self.launch.step
         while left and judge(read(traced.text)).word == "proved":
             number += 1
-            other = _alone(replace(self.launch, step=number))
+            other = of_rank_0(replace(self.launch, step=number))
             if other.step < number:
                 break
             if number > self.launch.step + _STEPS:
@@ -72,7 +72,7 @@ class Later:
             return traced
         try:
             there = replace(self.launch, step=number)
-            other = _alone(there) if traced.sure else forked(there)[0]
+            other = of_rank_0(there) if traced.sure else forked(there)[0]
             other = forked(there)[0] if other.step < number else other  # a run that stops early, or nothing, at an epoch's end
             if other.step < number or not other.updates:
                 return traced
@@ -93,14 +93,6 @@ class Later:
 
 def _names(recording: Recording, states: Iterable[int]) -> frozenset[str]:
     return frozenset(recording.states[i].name for i in states)
-
-
-def _alone(launch: Launch) -> Recording:
-    """What rank 0 does in a step: without the others, if it needs nothing of theirs."""
-    try:
-        return faked(launch, 0)
-    except InputError:
-        return forked(launch)[0]
 
 
 def _noted(traced: Traced, note: str) -> Traced:

@@ -117,6 +117,14 @@ def numbers_of(samples: Mapping[int, Samples], before: int, shift: float, passes
     return numbers
 
 
+def of_rank_0(launch: Launch) -> Recording:
+    """What rank 0 does in a step: without the others, if it needs nothing of theirs."""
+    try:
+        return faked(launch, 0)
+    except InputError:
+        return forked(launch)[0]
+
+
 def others_of(recordings: Mapping[int, Recording], way: int, *, apart: bool = False) -> Follow[list[tuple[str, int]]]:
     """What is wrong with losses of a recorded step as sums over samples, with the lines of the script. ``way``: of replacing samples;
     ``apart``: ranks have samples of their own, on which no loss of another rank may depend."""

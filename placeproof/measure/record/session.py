@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
-from functools import partial, wraps
+from functools import partial
 from inspect import signature
 from math import prod
 from pathlib import Path
@@ -37,9 +37,9 @@ from placeproof.measure.record.arithmetic import number
 from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.copies import Copies
 from placeproof.measure.record.derivative import Ran, disagrees, disagrees_in_parts, moving
-from placeproof.measure.record.exchange import Underway
+from placeproof.measure.record.exchange import CHANGES, Underway, awaited
 from placeproof.measure.record.follow import Follower, OverError
-from placeproof.measure.record.frames import TORCH, begun_by, line_of
+from placeproof.measure.record.frames import line_of
 from placeproof.measure.record.functions import Checked, checking
 from placeproof.measure.record.launch import Launch
 from placeproof.measure.record.loss import gradients_of, read_loss, unread
@@ -49,7 +49,7 @@ from placeproof.measure.record.numbered import numbered
 from placeproof.measure.record.recording import Instead, Recording
 from placeproof.measure.record.samples import Enough, Replaced, Replacing, dependent, of_others, watched, ways
 from placeproof.measure.record.scalars import numbers
-from placeproof.measure.record.shadow import flat, local
+from placeproof.measure.record.shadow import local
 from placeproof.measure.record.together import Numbers, Samples
 from placeproof.measure.record.trail import Trail
 from placeproof.measure.training.session import undisturbed
@@ -205,7 +205,7 @@ def _followed(launch: Launch, rank: int, trail: Path, *, fake: bool, kind: Calla
     torch.manual_seed(_SEED)
     with ExitStack() as stack:
         stack.enter_context(torch.compiler.set_stance("force_eager"))
-        watching = (_hooks, _optimizers, _given, _copied, _freed, _applied, _backward, _communication)
+        watching = (_hooks, _updates, _optimizers, _given, _copied, _freed, _applied, _backward, _communication)
         for change in (_groups(recording), _parallel(follower.underway, fake=fake), *(watch(follower) for watch in watching)):
             stack.enter_context(change)
         if isinstance(follower, Copies):
@@ -293,7 +293,7 @@ def _groups(recording: Recording) -> Iterator[None]:
 
 @contextmanager
 def _hooks(follower: Follower) -> Iterator[None]:
-    """Parameters are known from when a module has them, and updates from when an optimizer begins one."""
+    """Parameters are known from when a module has them."""
 
     def registered(module: nn.Module, name: str, parameter: Tensor | None) -> None:
         if parameter is not None:
@@ -310,6 +310,21 @@ def _hooks(follower: Follower) -> Iterator[None]:
             follower.begin(module)
             for name, parameter in module.named_parameters():
                 follower.rename(parameter, name.removeprefix("module."))
+
+    handles = (
+        modules.register_module_parameter_registration_hook(registered),
+        modules.register_module_forward_pre_hook(forward),
+    )
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _updates(follower: Follower) -> Iterator[None]:
+    """Updates are known from when an optimizer begins one."""
 
     def updates(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         scale = getattr(optimizer, "grad_scale", None)  # set by a GradScaler for optimizers that unscale by themselves
@@ -332,12 +347,7 @@ def _hooks(follower: Follower) -> Iterator[None]:
         for handle in inner.pop(id(optimizer), []):
             handle.remove()
 
-    handles = (
-        modules.register_module_parameter_registration_hook(registered),
-        modules.register_module_forward_pre_hook(forward),
-        optimizers.register_optimizer_step_pre_hook(before),
-        optimizers.register_optimizer_step_post_hook(after),
-    )
+    handles = optimizers.register_optimizer_step_pre_hook(before), optimizers.register_optimizer_step_post_hook(after)
     try:
         yield
     finally:
@@ -501,63 +511,10 @@ def _parallel(underway: Underway, *, fake: bool) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(DistributedDataParallel, "forward", hooked))
         stack.enter_context(mock.patch.object(fsdp_collectives, "_get_gradient_divide_factors", divided))
-        for name in _CHANGES:
+        for name in CHANGES:
             for module in (dist, dist.distributed_c10d):
-                stack.enter_context(mock.patch.object(module, name, _awaited(name, getattr(module, name), underway)))
+                stack.enter_context(mock.patch.object(module, name, awaited(name, getattr(module, name), underway)))
         yield
-
-
-#: What a collective changes: its arguments of this name. It reads those of other names.
-_CHANGES = {
-    "all_gather": "tensor_list",
-    "all_gather_into_tensor": "output_tensor",
-    "all_reduce": "tensor",
-    "all_to_all": "output_tensor_list",
-    "all_to_all_single": "output",
-    "broadcast": "tensor",
-    "gather": "gather_list",
-    "reduce": "tensor",
-    "reduce_scatter": "output",
-    "reduce_scatter_tensor": "output",
-    "scatter": "tensor",
-}
-
-
-def _awaited(name: str, collective: Callable[..., Any], underway: Underway) -> Callable[..., Any]:
-    """A collective that may go on; where PyTorch itself begins one, it waits in ways of its own."""
-
-    @wraps(collective)
-    def begun(*args: Any, **kwargs: Any) -> Any:
-        work = collective(*args, **kwargs)
-        if work is None or (name != "all_reduce" and begun_by(TORCH)):
-            return work
-        given = signature(collective).bind(*args, **kwargs).arguments
-        return _Awaited(work, name, flat((given.pop(_CHANGES[name], None),)), flat(tuple(given.values())), underway)
-
-    return begun
-
-
-class _Awaited:
-    """A collective that goes on. Its future is there when it has ended, with the tensors, as that of NCCL is."""
-
-    def __init__(self, work: Any, name: str, changes: list[Tensor], reads: list[Tensor], underway: Underway) -> None:
-        self._work, self._tensors = work, changes
-        self._underway, self._number = underway, underway.begins(name, changes, reads)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._work, name)
-
-    def wait(self, *args: Any, **kwargs: Any) -> Any:
-        """Go on when it has ended."""
-        self._underway.ends(self._number)
-        return self._work.wait(*args, **kwargs)
-
-    def get_future(self) -> Any:
-        """The future of a list of what is changed."""
-        self.wait()
-        done: Any = torch.futures.Future()
-        done.set_result(self._tensors)
-        return done
 
 
 #: Modules of hooks that send something else than gradients, or will after some steps.

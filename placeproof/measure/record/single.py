@@ -127,8 +127,7 @@ def _dealt(ranks: Mapping[int, Numbers]) -> list[Origin]:
     return [
         origin
         for origin in sorted(set.intersection(*({*n.samples} for n in ranks.values())), key=str)
-        if all(n.rows and len(n.samples[origin]) and len(n.samples[origin]) % n.rows == 0 for n in ranks.values())
-        and _differ(ranks, origin)
+        if all(_of_rows(n, n.samples[origin]) for n in ranks.values()) and _differ(ranks, origin)
     ]
 
 
@@ -169,7 +168,7 @@ def _same_samples(ranks: Mapping[int, Numbers], alone: Numbers, own: Mapping[Ori
 
 def _comparable(ranks: Sequence[Numbers], alone: Numbers) -> None:
     every = (alone, *ranks)
-    if len({n.passes for n in every}) > 1 or not alone.passes:
+    if len({n.passes for n in every}) > 1 or not (alone.passes and alone.begun):
         raise UnlikeError("one process makes other backward passes")
     if any(a != b for n in ranks for a, b in zip(n.settings, alone.settings, strict=False)):
         raise UnlikeError("one process updates with other settings")
