@@ -19,7 +19,7 @@ RECORD = Path(__file__).parents[1] / "times.json"
 SLOW = (0.1, 1.0)
 #: Seconds of all cases of a function from which on level 2 runs some: as many as take the geometric mean of these and of all. A hundred
 #: times as long are ten times as long then.
-LONG = 1.0
+LONG = 0.25
 
 
 #: Of a test function: how many cases, seconds of the slowest, seconds of all.
