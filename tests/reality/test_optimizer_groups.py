@@ -49,6 +49,10 @@ def train():
 ORIGINAL = "wrapped(net, use_orig_params=True)"
 RIGHT = {
     "by name": (ORIGINAL, "n.endswith('weight')"),
+    "by name, in units of which ranks have other pieces": (
+        "wrapped(nn.Sequential(wrapped(net, use_orig_params=True), nn.Linear(3, 3)), use_orig_params=True)",
+        "n.endswith('weight')",
+    ),
     "by name, of distributed tensors": ("sharded(net)", "n.endswith('weight')"),
     "by dimensions, which distributed tensors keep": ("sharded(net)", "p.dim() >= 2"),
     "by dimensions, of whole parameters": ("DDP(net)", "p.dim() >= 2"),

@@ -104,10 +104,12 @@ class Follower:
 
     def rename(self, tensor: Tensor, name: str) -> None:
         """Give a parameter the name that the whole model has for it."""
-        terms = self.shadows.terms(local(tensor))
+        part = local(tensor)
+        terms = self.shadows.terms(part)
         for n in terms:
             if len(terms) == 1 and self.nodes[n].kind == "param":
-                self.recording.states[self.nodes[n].index].name = name
+                state = self.recording.states[self.nodes[n].index]
+                state.name, state.piece = name, part.numel() < state.numel
 
     def changed(self, parameter: Tensor) -> bool | None:
         """Whether a parameter that is not trained is not what it was in the set-up; None in the first step, where that is compared."""

@@ -108,8 +108,8 @@ class State:
     None for any other tensor. ``gathered``: forward read what was gathered. ``synced``: it was sent to all before the step, over these
     groups. ``overwritten``: an optimizer updated it, and after the step something else is there, which is not what was sent. ``astray``:
     what was gathered of it is updated, and not what it is gathered from. ``kept``: digests of what an optimizer has of it before the first
-    step. ``constant``: all elements that forward read are equal; ``run``: a module that has it was run. ``rates``: by what gradients are
-    multiplied in updates by hand. ``unlike``: an optimizer has a copy of it, of other values. ``late``: it was made after an update, and
+    step. ``piece``: its name is that of a piece of it, of which each rank may have another one. ``constant``: all elements that forward
+    read are equal; ``run``: a module that has it was run. ``rates``: by what gradients are multiplied in updates by hand. ``unlike``: an optimizer has a copy of it, of other values. ``late``: it was made after an update, and
     begins with what nobody may have exchanged.
     """
 
@@ -126,6 +126,7 @@ class State:
     overwritten: bool = False
     astray: bool = False
     kept: str = ""
+    piece: bool = False
     constant: bool = False
     run: bool = False
     late: bool = False

@@ -68,12 +68,15 @@ class _Treatments:
 
     def _index(self, recording: Recording, own: int) -> int:
         """The number on rank 0 of a parameter of another rank: that of the same name; or the same number, where one of the two ranks has
-        nothing of it that was named; -1 for none."""
+        nothing of it that was named, or each names it after a piece that the other one does not have; -1 for none."""
         states = self.first.states
         if not 0 <= own < len(recording.states):
             return -1
-        here, there = recording.states[own].name, states[own].name if own < len(states) else ""
-        return own if here == there else self.names.get(here, own if f"parameter {own}" in (here, there) else -1)
+        here, there = recording.states[own], states[own] if own < len(states) else None
+        if there is None or here.name == there.name:
+            return self.names.get(here.name, -1) if there is None else own
+        pieces = here.piece and there.piece and here.numel == there.numel
+        return self.names.get(here.name, own if pieces or f"parameter {own}" in (here.name, there.name) else -1)
 
     def _updaters(self) -> dict[int, list[tuple[Recording, int]]]:
         found: dict[int, list[tuple[Recording, int]]] = {}
