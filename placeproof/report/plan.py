@@ -224,7 +224,7 @@ def _table(title: str, task: Task, plans: Sequence[Plan], objective: Objective) 
             )
         )
     head = ("", *(["devices"] if task.fewer else []), *axes, "b", "m", *choices, "step", "more", "MFU %", "GB", "in all", "fits")
-    notes = [f"GB: tensors of the fullest device; there are {giga(plans[0].room)} GB for them"]
+    notes = [f"GB: tensors of the fullest device; there are {_rooms(plans)} GB for them"]
     if task.reserve is None and task.cluster.device.architecture:
         notes[0] += f" beside libraries and {'all that allocators were seen to' if task.surely else 'what allocators usually'} reserve"
         notes += [] if task.surely else ["fits: yes, also with all that was ever seen reserved; ?: with what is usual"]
@@ -233,6 +233,11 @@ def _table(title: str, task: Task, plans: Sequence[Plan], objective: Objective) 
         notes.append(f"equal: within {percent(ALIKE)} of the first one, which no model of time tells apart")
     numbers = [i for i, name in enumerate(head) if name not in (*_CHOICES, "fits")]
     return section(title, Table(rows, head, numbers), Notes(notes))
+
+
+def _rooms(plans: Sequence[Plan]) -> str:
+    """The room for tensors: another one where devices have more groups to exchange with."""
+    return " to ".join(dict.fromkeys(giga(of(plan.room for plan in plans)) for of in (min, max)))
 
 
 def _alike(plans: Sequence[Plan], objective: Objective) -> list[bool]:

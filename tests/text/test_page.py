@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import html
 import json
 import re
@@ -18,6 +19,8 @@ from placeproof.report import text as as_text
 from placeproof.report.document import Lines, Notes, Table
 from placeproof.report.hypertext import formula
 from placeproof.report.page import page
+from placeproof.report.page.charts import charts
+from placeproof.report.page.elements import element
 from placeproof.report.units import figure, giga, percent, seconds_text
 
 DENSE = ("derive", "fsdp(8) * tp(8) * sp * pp(4)", "--model", "llama3-8b")
@@ -58,7 +61,7 @@ SHOWN = {
         r"/strategies/\d+/(figures/(peak|model_states|activations)/value|time/(seconds|mfu|tokens_.*))|/strategies/0/time/memory"
     ),
     "check": "/(proved|refuted_as_expected|open|unexpected|undecided)",
-    "plan": r"/plans/\d+/(seconds|most|mfu)",
+    "plan": r"/plans/\d+/(seconds|most|mfu|peak|room)",
 }
 WRITTEN = {"giga": giga, "seconds": seconds_text, "percent": percent, "number": figure}
 WRONG = """program("<script>alert(1)</script>")
@@ -229,6 +232,50 @@ def test_wrong_lines_and_elements_are_marked() -> None:
     assert f"<strong>{found['actual']}</strong> instead of {found['expected']}" in text
     assert "refuted" in page.said
     assert "&lt;unscaled&gt;.step: refuted" in text
+
+
+def test_each_plan_is_held_against_its_own_room() -> None:
+    """Rooms differ by the groups that a device exchanges with: one that needs more than another's room may fit."""
+    data = copy.deepcopy(made("plan")[1])
+    for plan, (peak, room) in zip(data["plans"], ((60, 64), (70, 80), (81, 80)), strict=True):
+        plan |= {"peak": peak, "room": room}
+    (shown,) = [element(chart) for chart in charts(data, {}) if chart.title.startswith("memory")]
+    assert re.findall(r'<div class="(row.*?)">.*?<b style="left:(.*?)%"', shown) == [
+        ("row", "79.012"),
+        ("row", "98.765"),
+        ("row over", "98.765"),
+    ]
+    assert re.findall(r'data-at="(.*?)"', shown) == [f"/plans/{i}/{name}" for i in range(3) for name in ("peak", "room")]
+
+
+def test_findings_look_like_findings() -> None:
+    """What is unexpected or undecided, in the picture and in the tables, and nothing else."""
+    data = copy.deepcopy(made("check")[1])
+    assert not re.findall('<td class="(?:figure )?(?:wrong|doubt)', made("check")[0])
+    (one,) = data["results"]
+    standings = ["proved", "unexpected", "undecided"]
+    data |= {"results": [{**one, "standing": standing} for standing in standings], "unexpected": 1, "undecided": 1}
+    stand, theorems = map(element, charts(data, {}))
+    keys = dict.fromkeys(re.findall(r'<i class="(\w+)"', stand))
+    assert list(keys) == ["s0", "s1", "s2", "wrong", "doubt"]
+    assert re.findall(r'<td class="figure (\w+)"><data value="1" data-at="/(\w+)"', stand) == [
+        ("wrong", "unexpected"),
+        ("doubt", "undecided"),
+    ]
+    assert re.findall(r'<td class="(\w+)"><strong>(\w+)<', theorems) == [("wrong", "unexpected"), ("doubt", "undecided")]
+
+
+def test_what_is_suspected_looks_like_nothing_that_is_proved() -> None:
+    """A solver found a model in which it does not hold: neither is it proved nor refuted."""
+    text, data = made("refuted")
+    told = dict.fromkeys(("proved", "refuted", "suspected"), 0)
+    for one in data["obligations"]:
+        told["suspected" if one["suspected"] else one["verdict"]] += 1
+    assert all(told.values())
+    looks = dict(zip(told, ("cost", "wrong", "doubt"), strict=True))
+    assert {word: text.count(f'<span class="{look}">{word}: ') for word, look in looks.items()} == told
+    style = text.partition("<style>")[2].partition("</style>")[0]
+    assert len({re.search(rf"span{which} {{[^}}]*border-left: 3px (\w+)", style)[1] for which in ("", ".wrong", ".doubt")}) == 3  # type: ignore[index]
 
 
 def test_what_users_write_is_text() -> None:

@@ -457,6 +457,16 @@ def small() -> Planned:
     return placeproof.plan("gpt", "dgx-h100", 2, batch=2, only=only, pareto=True, reserve="1GB", count=1, **TINY)
 
 
+def test_the_room_for_tensors_is_that_of_all_plans_that_are_listed() -> None:
+    """It is less where a device has more groups to exchange with."""
+    found = small()
+    (plan,) = found.plans
+    for rooms, told in (((60, 60), "60"), ((62, 60, 61), "60 to 62")):
+        plans = [replace(plan, room=Fraction(room * 10**9)) for room in rooms]
+        said = str(replace(found, outcome=replace(found.outcome, plans=plans)))
+        assert f"GB: tensors of the fullest device; there are {told} GB for them" in said
+
+
 def test_a_plot_has_a_star_for_each_plan() -> None:
     found = small()
     assert found.frontier is not None

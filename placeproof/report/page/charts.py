@@ -7,7 +7,7 @@ They are made of a result as ``--json`` prints it, so that no figure can be anot
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from placeproof.report.document import pointer
@@ -27,23 +27,29 @@ class Amount:
 
 
 Cell: TypeAlias = "str | Amount"
+#: What is found to be false, and what is neither shown nor refuted.
+Look: TypeAlias = Literal["wrong", "doubt"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """``bar``: what is drawn, an amount or None for each series, and what a last part fills up to ``whole``."""
+    """``bar``: what is drawn, an amount or None for each series, and what a last part fills up to ``whole``. ``limit``: what this bar
+    should not go beyond, where each row has its own.
+    """
 
     label: str
     cells: tuple[Cell, ...]
     bar: tuple[Amount | None, ...] = ()
     whole: Amount | None = None
+    limit: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bars:
     """A table, with a bar in each row. ``head``: names of its columns, the first that of the rows; ``series``: what is drawn.
 
-    ``limit``: what no bar should reach, with its name.
+    ``limit``: what no bar should go beyond, with its name. ``looks``: of series, of columns of numbers that are not 0, and of words in
+    cells, those that tell of something wrong or open.
     """
 
     title: str
@@ -52,14 +58,15 @@ class Bars:
     series: tuple[str, ...] = ()
     limit: tuple[str, Amount] | None = None
     note: str = ""
+    looks: Mapping[str, Look] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What is said of a line. ``wrong``: whether it fails there."""
+    """What is said of a line. ``look``: whether it fails there, or may fail; None of what is in order."""
 
     text: str
-    wrong: bool = False
+    look: Look | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,17 +323,20 @@ def _of_plan(data: Mapping[str, Any], lines: _Programs) -> Iterator[Chart]:
 
 
 def _memory_of_plans(data: Mapping[str, Any]) -> Iterator[Chart]:
-    """Tensors of the fullest device beside the least room that one of the plans leaves for them."""
-    at, plans = _Reader(data), data["plans"]
-    rows = tuple(
-        Row(label=f"{i + 1}. {plan['strategy']}", cells=(*_cells([most := at("plans", i, "most")]), FITS[plan["fits"]]), bar=(most,))
-        for i, plan in enumerate(plans)
-    )
+    """Tensors of the fullest device beside the room for them, which is another one where a device has other groups to exchange with."""
+    at, rows = _Reader(data), []
+    for i, plan in enumerate(data["plans"]):
+        tensors, room = at("plans", i, "peak"), at("plans", i, "room")
+        cells = (*_cells([tensors, room]), FITS[plan["fits"]])
+        rows.append(Row(label=f"{i + 1}. {plan['strategy']}", cells=cells, bar=(tensors,), limit=room))
     if rows:
-        least = at("plans", min(range(len(plans)), key=lambda i: plans[i]["room"]), "room")
-        limit = None if least is None else ("the room for tensors, beside libraries and what is reserved", least)
-        title = "memory of a device of the fullest stage, GB"
-        yield Bars(title=title, head=("plan", "tensors", ""), rows=rows, series=("tensors",), limit=limit)
+        yield Bars(
+            title="memory of a device of the fullest stage, GB",
+            head=("plan", "tensors", "room", ""),
+            rows=tuple(rows),
+            series=("tensors",),
+            note="a line: the room for tensors of that plan, beside libraries and what is reserved",
+        )
 
 
 def _times(data: Mapping[str, Any]) -> Iterator[Chart]:
@@ -344,6 +354,8 @@ def _times(data: Mapping[str, Any]) -> Iterator[Chart]:
 
 # Proofs.
 
+_VERDICTS: Mapping[str, Look] = {"refuted": "wrong", "unknown": "doubt"}
+
 
 def _of_proof(data: Mapping[str, Any], lines: _Programs) -> Iterator[Chart]:
     yield from _proof(data, lines)
@@ -358,7 +370,7 @@ def _of_model_proof(data: Mapping[str, Any], lines: _Programs) -> Iterator[Chart
         )
         for one in judged
     )
-    yield Bars(title="blocks, and the step", head=("", "verdict", "proved", "obligations"), rows=rows)
+    yield Bars(title="blocks, and the step", head=("", "verdict", "proved", "obligations"), rows=rows, looks=_VERDICTS)
     for one in judged:
         yield from _proof(one, lines, f"{one['subject']}: ") if one["counterexample"] else ()
 
@@ -373,11 +385,11 @@ def _proof(data: Mapping[str, Any], lines: _Programs, of: str = "") -> Iterator[
         if one["line"] is not None:
             word = "suspected" if one["suspected"] else one["verdict"]
             why = "".join(f"; {cause['words']}" for cause in one["causes"])
-            marks.setdefault(one["line"], []).append(Mark(f"{word}: {one['name']}{why}", one["verdict"] == "refuted"))
+            marks.setdefault(one["line"], []).append(Mark(f"{word}: {one['name']}{why}", _VERDICTS.get(one["verdict"])))
     for left in refuting["lines"]:
-        marks.setdefault(left["line"], []).append(Mark(f"{left['buffer']} holds {left['holds']}", wrong=True))
-    if refuting["line"] is not None and not any(m.wrong for m in marks.get(refuting["line"], ())):
-        marks.setdefault(refuting["line"], []).append(Mark("it fails here", wrong=True))
+        marks.setdefault(left["line"], []).append(Mark(f"{left['buffer']} holds {left['holds']}", "wrong"))
+    if refuting["line"] is not None and not any(m.look == "wrong" for m in marks.get(refuting["line"], ())):
+        marks.setdefault(refuting["line"], []).append(Mark("it fails here", "wrong"))
     program = lines.get(data["subject"], {})
     yield Listing(title=f"{of}the program, with what has to hold of its lines", lines=program, marks=marks)
     if run["ends"]:
@@ -421,15 +433,17 @@ _STANDINGS = {
     "unexpected": "unexpected",
     "undecided": "undecided",
 }
+_FALLEN: Mapping[str, Look] = {"unexpected": "wrong", "undecided": "doubt"}
 
 
 def _of_check(data: Mapping[str, Any], lines: _Programs) -> Iterator[Chart]:
     at = _Reader(data)
     counts = tuple(at(key, written="number") for key in _STANDINGS)
     whole = Row(label="theorems", cells=_cells(counts), bar=counts)
-    yield Bars(title="how theorems stand", head=("", *_STANDINGS.values()), rows=(whole,), series=tuple(_STANDINGS.values()))
+    names = tuple(_STANDINGS.values())
+    yield Bars(title="how theorems stand", head=("", *names), rows=(whole,), series=names, looks=_FALLEN)
     rows = tuple(Row(label=one["id"], cells=(one["says"], one["expected"], one["verdict"], one["standing"])) for one in data["results"])
-    yield Bars(title="theorems", head=("theorem", "says", "expected", "found", "stands"), rows=rows)
+    yield Bars(title="theorems", head=("theorem", "says", "expected", "found", "stands"), rows=rows, looks=_FALLEN)
 
 
 _OF: Mapping[str, Callable[[Mapping[str, Any], _Programs], Iterator[Chart]]] = {

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import assert_never
 
 from placeproof.report.hypertext import head, said, wide
-from placeproof.report.page.charts import Amount, Bars, Cell, Chart, Element, Grid, Listing, Mark, Row
+from placeproof.report.page.charts import Amount, Bars, Cell, Chart, Element, Grid, Listing, Look, Mark, Row
 from placeproof.report.units import figure, giga, percent, seconds_text
 
 #: Colours of series: as many as the style sheet has.
@@ -46,10 +46,12 @@ def element(chart: Chart) -> str:
     return f"<section><h2>{said(chart.title)}</h2>{body}</section>"
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: Cell, column: str, looks: Mapping[str, Look]) -> str:
     if isinstance(cell, str):
-        return f"<td>{said(cell)}</td>"
-    return f'<td class="figure">{data(cell)}</td>'
+        look = looks.get(cell)
+        return f'<td class="{look}"><strong>{said(cell)}</strong></td>' if look else f"<td>{said(cell)}</td>"
+    look = looks.get(column) if cell.value else None
+    return f'<td class="figure{f" {look}" if look else ""}">{data(cell)}</td>'
 
 
 def data(amount: Amount) -> str:
@@ -59,12 +61,16 @@ def data(amount: Amount) -> str:
 
 
 def _bars(chart: Bars) -> str:
-    rows = "".join(f'<tr><th scope="row">{said(row.label)}</th>{"".join(map(_cell, row.cells))}</tr>' for row in chart.rows)
+    rows = "".join(f'<tr><th scope="row">{said(row.label)}</th>{_cells(row, chart)}</tr>' for row in chart.rows)
     figures = {i for row in chart.rows for i, cell in enumerate(row.cells, start=1) if isinstance(cell, Amount)}
     table = wide(f"<table>{head(chart.head, figures)}<tbody>{rows}</tbody></table>", chart.title)
     limit = f"<p>{said(chart.limit[0])}: {data(chart.limit[1])} GB</p>" if chart.limit else ""
     note = f"<p>{said(chart.note)}</p>" if chart.note else ""
     return (_drawn(chart) if chart.series else "") + limit + table + note
+
+
+def _cells(row: Row, chart: Bars) -> str:
+    return "".join(_cell(cell, column, chart.looks) for cell, column in zip(row.cells, chart.head[1:], strict=True))
 
 
 def _number(amount: Amount | None) -> float:
@@ -77,13 +83,21 @@ def _length(row: Row) -> float:
 
 
 def _drawn(chart: Bars) -> str:
-    limit = None if chart.limit is None else _number(chart.limit[1])
-    most = max([*map(_length, chart.rows), limit or 0.0]) or 1.0
-    keys = "".join(f'<li><i class="s{i % COLOURS}"></i>{said(name)}</li>' for i, name in enumerate(chart.series))
+    most = max(max(_length(row), _number(_limit(row, chart))) for row in chart.rows) or 1.0
+    keys = "".join(f'<li><i class="{_colour(i, chart)}"></i>{said(name)}</li>' for i, name in enumerate(chart.series))
     key = f'<ul class="key">{keys}</ul>' if len(chart.series) > 1 else ""
     end = f' data-limit="{said(chart.limit[1].at)}"' if chart.limit else ""
     rows = "".join(_drawn_row(row, most, chart) for row in chart.rows)
     return f'<div class="bars" aria-hidden="true"{end}>{key}{rows}</div>'
+
+
+def _limit(row: Row, chart: Bars) -> Amount | None:
+    return row.limit if chart.limit is None else chart.limit[1]
+
+
+def _colour(i: int, chart: Bars) -> str:
+    """The class of a series."""
+    return (chart.looks.get(chart.series[i]) if i < len(chart.series) else None) or f"s{i % COLOURS}"
 
 
 def _drawn_row(row: Row, most: float, chart: Bars) -> str:
@@ -91,11 +105,12 @@ def _drawn_row(row: Row, most: float, chart: Bars) -> str:
     rest = _number(row.whole) - sum(number for number, _ in parts)
     parts += [(max(rest, 0.0), None)] if row.whole is not None else []
     drawn = "".join(
-        f'<i class="s{i % COLOURS}" style="width:{100 * number / most:.3f}%"{_place(amount)}></i>'
+        f'<i class="{_colour(i, chart)}" style="width:{100 * number / most:.3f}%"{_place(amount)}></i>'
         for i, (number, amount) in enumerate(parts)
     )
-    line = "" if chart.limit is None else f'<b style="left:{100 * _number(chart.limit[1]) / most:.3f}%"></b>'
-    over = " over" if chart.limit is not None and _length(row) > _number(chart.limit[1]) else ""
+    limit = _limit(row, chart)
+    line = "" if limit is None else f'<b style="left:{100 * _number(limit) / most:.3f}%"></b>'
+    over = " over" if limit is not None and _length(row) > _number(limit) else ""
     whole = "" if row.whole is None else f' data-whole="{said(row.whole.at)}"'
     return f'<div class="row{over}"><span>{said(row.label)}</span><div class="track"{whole}>{drawn}{line}</div></div>'
 
@@ -111,7 +126,7 @@ def _listing(chart: Listing) -> str:
 
 
 def _line(line: str, marks: Sequence[Mark]) -> str:
-    notes = "".join(f'<span class="{"wrong" if mark.wrong else "cost"}">{said(mark.text)}</span>' for mark in marks)
+    notes = "".join(f'<span class="{mark.look or "cost"}">{said(mark.text)}</span>' for mark in marks)
     return f"<code>{said(line) or ' '}</code>{notes}"
 
 
