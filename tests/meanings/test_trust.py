@@ -414,6 +414,36 @@ def test_what_is_wrong_with_a_gradient_is_said(said: str) -> None:
     assert explain(resolve(read(EXPLAINED[said] + UPDATE)))[0] == f"the gradient {said if said[:3] == 'of ' else f'is {said}'}"
 
 
+FIXED = "mesh(dp=4)\ncount(microbatches=4)\nfor i in microbatches:\n    G += backward(parameters, i)\nG = all_reduce(G, dp, op=mean)\n"
+#: A wrong program of a mesh of four, with four micro-batches -> what is said of its gradient: 1/4 may be of either.
+SAID_OF_FIXED = {
+    f"{FIXED}G = scale(G, 1 / (dp * microbatches))\n": "1/dp of what is expected",
+    f"{FIXED}G = scale(G, 1 / microbatches ** 2)\n": "1/microbatches of what is expected",
+    f"{FIXED}G = scale(G, 1 / 16)\n": "1/4 of what is expected",
+    FIXED: "microbatches times what is expected",
+}
+
+
+@pytest.mark.parametrize("text", SAID_OF_FIXED)
+def test_a_factor_is_of_the_axis_that_it_is_of_with_other_degrees(text: str) -> None:
+    assert explain(resolve(read(text + UPDATE)))[0] == f"the gradient is {SAID_OF_FIXED[text]}"
+
+
+@pytest.mark.parametrize("mesh", ["mesh(dp)", "mesh(dp=16)\ncount(microbatches=4)"])
+def test_what_a_step_leaves_for_the_next_one_is_said(mesh: str) -> None:
+    """The mesh of sixteen is larger than those that are tried where a program fixes none."""
+    body = "for i in microbatches:\n    H += backward(parameters, i)\nG = scale(all_reduce(H, dp), 1 / (dp * microbatches))\n"
+    refuted = judge(read(f'{mesh}\nplace(gradients, dp="R")\n{body}{UPDATE}'.replace("H", "gradients")))
+    assert refuted.word == "refuted"
+    said, lines = explain(refuted.program)
+    assert str(said).endswith("it has what the first has left, too: nothing clears it")
+    cleared = f'{mesh}\nplace(gradients, dp="R")\nzero(gradients)\n{body}{UPDATE}'.replace("H", "gradients")
+    assert judge(read(cleared)).word == "proved"
+    assert explain(resolve(read(cleared)))[0] is None
+    assert explain(resolve(read(cleared)))[1][0].holds == "zero"
+    assert lines[-1].holds == "what is expected"
+
+
 #: A wrong program -> what its lines leave of the gradient: the line, the buffer, the words.
 LINES = {
     "mesh(dp)\ng = backward(parameters)\nG = all_reduce(g, dp)\n": [

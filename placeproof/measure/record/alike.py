@@ -23,9 +23,16 @@ def differences(recordings: Mapping[int, Recording]) -> list[tuple[str, int]]:
         for where in first.numbers.keys() & other.numbers.keys():
             alone = first.numbers[where] - other.numbers[where], other.numbers[where] - first.numbers[where]
             unlike = [{n for n in numbers if not _among(n, own)} for numbers, own in zip(alone, (mine, there), strict=True)]
+            one, two = (", ".join(map(_shown, sorted(numbers, key=str)[:3])) for numbers in unlike)
             if all(unlike):
-                one, two = (", ".join(map(_shown, sorted(numbers, key=str)[:3])) for numbers in unlike)
                 wrong.append((f"rank {rank} computes `{where[1]}` with {two}, and rank 0 with {one}", where[0]))
+            elif any(isinstance(n, (int, float)) for numbers in unlike for n in numbers):
+                having, lacking = (f"rank {rank}", "rank 0") if two else ("rank 0", f"rank {rank}")
+                wrong.append((f"{having} computes `{where[1]}` with {one or two}, too, and {lacking} does not", where[0]))
+        for where in first.ordered.keys() & other.ordered.keys():
+            orders = [[n for n in r.ordered[where] if not _among(n, mine | there)] for r in (first, other)]
+            if orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1]):
+                wrong.append((f"rank {rank} computes `{where[1]}` with the numbers of rank 0 in another order", where[0]))
         for where in first.beside.keys() & other.beside.keys():
             if first.beside[where] != other.beside[where]:
                 shape = min(first.beside[where] ^ other.beside[where])[0]

@@ -26,6 +26,9 @@ _UNWRITTEN = frozenset(("empty", "empty_like", "empty_permuted", "empty_strided"
 #: What computes nothing: a tensor is shown, or read as another one.
 _SHOWN = frozenset(("_local_scalar_dense", "_to_copy", "alias", "clone", "copy_", "detach", "lift_fresh"))
 
+#: How many numbers are kept in their order, of an operation on a line.
+_MOST = 4096
+
 #: What an operation computes with: where, numbers, and tensors by shapes and digests.
 _Done = tuple[Where, tuple[float | str, ...], tuple[tuple[str, str], ...]]
 #: The phase of what makes no loss by itself, while one is made.
@@ -148,6 +151,9 @@ class Computed:
             values = tuple(_numbers(arguments, where[1].rstrip("_") in _NUMBERS))
             place = *where[:2], "" if where[2] == ASIDE else where[2]
             found |= {(place, values, tuple(self._beside(place, beside)))}
+            if where[2] != ASIDE:
+                order = self.recording.ordered.setdefault(place, [])
+                order += [n for n in values if isinstance(n, (int, float))][: _MOST - len(order)]
         if where is not None and where[2] != ASIDE:
             for place, values, tensors in found:
                 self.recording.numbers.setdefault(place, set()).update(values)

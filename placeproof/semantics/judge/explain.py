@@ -47,52 +47,121 @@ class Left:
     holds: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What a gradient is: ``what``, times a factor of this ``value``, which may be written as each of ``ways``; ``around``: a sentence."""
+
+    what: str = ""
+    value: Fraction = Fraction(1)
+    ways: tuple[str, ...] = ("",)
+    around: str = "{}"
+
+    def text(self, elsewhere: _Words | None) -> str:
+        """In words. Of several ways to write a factor one is taken that says what it is with other degrees, ``elsewhere``; else it is a
+        number."""
+        way = self.ways[0] if self.ways else ""
+        if len(self.ways) > 1 and way:
+            known = elsewhere is not None and elsewhere.what == self.what and elsewhere.around == self.around
+            meant = elsewhere.ways[0] if known and elsewhere is not None and elsewhere.ways else None
+            way = meant if meant in self.ways else str(self.value)
+        return self.around.format(_in_words(self.what, way))
+
+
+#: What lines leave, in the order in which it changes: by line and buffer.
+_Lines = dict[tuple[int, str], _Words]
+
+
 def explain(program: Resolved, without: frozenset[str] = frozenset()) -> tuple[str | None, list[Left]]:
     """What the gradient is that a refuted program's update reads, where that can be said in a few words: by what factor it is too large, on
     all devices, for degrees that tell factors apart; or of which samples it is alone. None where it is something else, or right.
 
-    And what each line leaves of it, on the same mesh; each change once. Nothing of either where the program does not run there.
+    And what each line leaves of it, on the same mesh; each change once. Nothing of either where the program does not run there. With
+    degrees that the program fixes, 1/8 may be of an axis of eight or of two others: what it is where none is fixed tells.
     """
+    update, lines = _explained(program, without)
+    opened = _opened(program)
+    above, others = _explained(opened, without) if opened != program and (update or lines) else (None, _Lines())
+    shown, words = list[Left](), dict[str, str]()
+    for (line, name), own in lines.items():
+        holds = own.text(others.get((line, name)))
+        if words.get(name) != holds:
+            words[name] = holds
+            shown.append(Left(line, name, holds))
+    said = None if update is None else update.text(above)
+    return said, shown
+
+
+def _opened(program: Resolved) -> Resolved:
+    """The same step on a mesh of any size."""
+    axes = tuple(axis if axis.inner is not None else replace(axis, degree=None) for axis in program.axes)
+    return replace(program, axes=axes, counts=tuple((name, n) for name, n in program.counts if name != "microbatches"))
+
+
+def _explained(program: Resolved, without: frozenset[str]) -> tuple[_Words | None, _Lines]:
     setup = None if program.loss else _setup(program, without)  # what is looked for is a mean over devices that all count alike
     both = None if setup is None else _ran(program, setup)
-    return (None, []) if setup is None or both is None else (_of_update(both, setup), list(_by_line(program, both, setup)))
+    if setup is None or both is None:
+        return None, {}
+    lines, update = _by_line(program, both, setup), _of_update(both, setup)
+    return update or _of_next(both, setup), lines
 
 
-def _of_update(both: Run, setup: Setup) -> str | None:
+def _of_update(both: Run, setup: Setup) -> _Words | None:
     read = [place.read for place in both.places]
     if any(part is None for part in read):
         return None
     wrong, of = _wrong(_gradient(both, read))
     words = _said(wrong, setup) if wrong.right.size else None
-    return None if words in (None, _RIGHT) else f"the gradient{of} is {words}"
+    return None if words is None or words == _Words() else replace(words, around=f"the gradient{of} is {{}}")
 
 
-def _by_line(program: Resolved, both: Run, setup: Setup) -> Iterator[Left]:
-    names, words = _of_gradients(program), dict[str, str]()
+def _of_next(both: Run, setup: Setup) -> _Words | None:
+    """What is wrong in the second step of a program whose first one is right: what the first has left is added up with it."""
+    reads = [place.read for place in both.places]
+    before = None if any(part is None for part in reads) else _gradient(both, reads)
+    if before is None or ((before.read != before.right[None, :]) & (before.read != -1)).any() or not _goes_on(both):
+        return None
+    after = _gradient(both, [place.read for place in both.places])
+    f = both.truth.world.field
+    more = replace(after, read=np.where(after.read == -1, -1, f.sub(after.read, after.right[None, :])))
+    ways = _factor(more, before.right[None, :], setup)[1]
+    said = "the gradient is what is expected in the first step; in the second one, it has what the first has left, too: nothing clears it"
+    return _Words("", around=said) if ways else None
+
+
+def _goes_on(both: Run) -> bool:
+    """Run another step; False where that has no meaning."""
+    try:
+        return both.step(1) is None and all(place.read is not None for place in both.places)
+    except (ZeroDivisionError, NoMeaningError):
+        return False
+
+
+def _by_line(program: Resolved, both: Run, setup: Setup) -> _Lines:
+    names, found = _of_gradients(program), _Lines()
     for number, stmt in enumerate(program.body):
         for name in names:
             parts = [place.seen[number].get(name) for place in both.places if place.seen is not None]
-            if stmt.place is None or not all(_is_gradient(part) for part in parts):
-                continue
-            holds = _holds(_gradient(both, parts), setup)
-            if words.get(name) != holds:
-                words[name] = holds
-                yield Left(stmt.place.line, name, holds)
+            if stmt.place is not None and all(_is_gradient(part) for part in parts):
+                found[stmt.place.line, name] = _holds(_gradient(both, parts), setup)
+    return found
 
 
-def _holds(gradient: _Gradient, setup: Setup) -> str:
+def _holds(gradient: _Gradient, setup: Setup) -> _Words:
     if (gradient.read == -1).all(axis=0).any():
-        return "on no device for some elements"
+        return _Words("on no device for some elements")
+    if ((gradient.read == 0) | (gradient.read == -1)).all():
+        return _Words("zero")
     words = _said(gradient, setup)
     if words is None:
         wrong, of = _wrong(gradient)
         words = _said(wrong, setup) if of else None
-        words = None if words is None else f"{words}{of}, elsewhere {_RIGHT}"
+        words = None if words is None else replace(words, around=f"{{}}{of}, elsewhere {_RIGHT}")
     if words is None:
-        return "something else"
+        return _Words("something else")
     present = gradient.read != -1
     rooted = (present.all(axis=1) | ~present.any(axis=1)).all() and not present.all()  # as after a `reduce`: here all of it, there nothing
-    return f"{words}, on some devices alone" if rooted else words
+    return replace(words, around=f"{words.around}, on some devices alone") if rooted else words
 
 
 def _is_gradient(part: Any) -> bool:
@@ -116,12 +185,12 @@ def _passes(stmt: Stmt) -> bool:
     return any(c.op.startswith(("forward", "backward", "update")) for c in calls(stmt))
 
 
-def _said(gradient: _Gradient, setup: Setup) -> str | None:
+def _said(gradient: _Gradient, setup: Setup) -> _Words | None:
     """What a gradient is, in a few words; None where there are none."""
     for what, expected in _expected(gradient):
-        factor = _factor(gradient, expected, setup)
-        if factor is not None:
-            return _in_words(what, factor)
+        value, ways = _factor(gradient, expected, setup)
+        if ways:
+            return _Words(what, value, ways)
     return None
 
 
@@ -208,17 +277,22 @@ def _expected(gradient: _Gradient) -> Iterator[tuple[str, Any]]:
         yield "that of the device's own samples alone", np.stack(rows)
 
 
-def _factor(gradient: _Gradient, expected: Any, setup: Setup) -> str | None:
-    """By which product of degrees all devices' gradients are larger; an empty text for none, None where there is no such."""
+def _factor(gradient: _Gradient, expected: Any, setup: Setup) -> tuple[Fraction, tuple[str, ...]]:
+    """By how much all devices' gradients are larger, and as which products of degrees that can be written, the shortest first; an empty
+    text for none. No ways where there is no such product."""
     f, present = gradient.run.truth.world.field, gradient.read != -1
     names = {name: n for name, n in setup.degrees.items() if n > 1}
     names |= {"microbatches": setup.microbatches} if setup.microbatches > 1 else {}
+    ways: dict[Fraction, list[str]] = {}
     for powers in sorted(itertools.product(POWERS, repeat=len(names)), key=lambda p: sum(map(abs, p))):
         value = prod((Fraction(n) ** e for n, e in zip(names.values(), powers, strict=True)), start=Fraction(1))
         for constant in (Fraction(1), Fraction(2), Fraction(1, 2)):
-            if not (present & (gradient.read != f.mul(expected, f.of(value * constant)))).any():
-                return _product({"2": {1: 0, 2: 1}.get(int(constant), -1), **dict(zip(names, powers, strict=True))})
-    return None
+            way = _product({"2": {1: 0, 2: 1}.get(int(constant), -1), **dict(zip(names, powers, strict=True))})
+            ways.setdefault(value * constant, []).append(way)
+    for value, texts in ways.items():
+        if not (present & (gradient.read != f.mul(expected, f.of(value)))).any():
+            return value, tuple(texts)
+    return Fraction(0), ()
 
 
 def _product(powers: dict[str, int]) -> str:

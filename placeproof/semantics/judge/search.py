@@ -18,8 +18,9 @@ from placeproof.semantics.meaning.run import NoMeaningError, run
 from placeproof.semantics.meaning.setup import Difference, Fault, Setup, factors_of, one_size_each
 from placeproof.semantics.searched import Searched, in_words
 
-#: The most devices of a mesh that is tried, and the most seconds that a search takes.
-MOST_DEVICES = 12
+#: The most devices of a mesh that is tried, and of one where the program fixes degrees, so that there is no smaller one; and the most
+#: seconds that a search takes.
+MOST_DEVICES, MOST_FIXED = 12, 64
 SECONDS = 20.0
 SEEDS = (1, 2, 3)
 #: The most passes of a micro-batch that a run has, over the devices that run one by one: some ten seconds.
@@ -108,9 +109,9 @@ def setups(program: Resolved, without: frozenset[str] = frozenset()) -> Iterator
     degrees = [degrees_of(axis, least.get(axis.name, 1)) for axis in program.axes]
     meshes = [dict(itertools.chain.from_iterable(d.items() for d in chosen)) for chosen in itertools.product(*degrees)]
     sized = [(prod(mesh[a.name] for a in program.axes), mesh) for mesh in meshes]
-    every = []
+    most, every = max(MOST_DEVICES, min([MOST_FIXED, *(devices for devices, _ in sized)])), []
     for (index, (devices, mesh)), m, (layers, units) in itertools.product(enumerate(sized), batches, shapes):
-        if devices <= MOST_DEVICES and devices * m <= MOST_PASSES and one_size_each(program, mesh):
+        if devices <= most and devices * m <= MOST_PASSES and one_size_each(program, mesh):
             setup = Setup(mesh, m, layers, units, exact=False, without=without, entries=entries_of(least))
             every.append((devices * m * layers, devices, index, setup))
     for *_, setup in sorted(every, key=lambda e: e[:3]):
