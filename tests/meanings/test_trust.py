@@ -10,6 +10,7 @@ from placeproof.programs import read, render
 from placeproof.semantics.judge import confirm
 from placeproof.semantics.judge.confirm import Confirmed, DisagreementError, NotRun, confirm_by_runs, meshes
 from placeproof.semantics.judge.explain import explain
+from placeproof.semantics.judge.forgotten import forgotten
 from placeproof.semantics.judge.search import RefutingRun
 from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
@@ -442,6 +443,39 @@ def test_what_a_step_leaves_for_the_next_one_is_said(mesh: str) -> None:
     assert explain(resolve(read(cleared)))[0] is None
     assert explain(resolve(read(cleared)))[1][0].holds == "zero"
     assert lines[-1].holds == "what is expected"
+
+
+BLOCKS = """mesh(dp, tp)
+group(matrix, P - P_norm)
+group(norm, P_norm)
+place(parameters.matrix, dp="R", tp="S")
+place(optimizer.matrix, dp="R", tp="S")
+x = data()
+for k in blocks:
+    y, activations.outer[k] = forward(parameters.norm[k], x)
+    z, activations.inner[k] = forward(parameters.matrix[k], y)
+    x = x + all_reduce(z, tp)
+dx = loss(x)
+for k in reversed(blocks):
+    G.matrix[k] = all_reduce(backward_weight(parameters.matrix[k], activations.inner[k], dx), dp, op=mean)
+    dy = all_reduce(backward_input(parameters.matrix[k], activations.inner[k], dx), tp)
+    G.norm[k] = all_reduce(backward_weight(parameters.norm[k], activations.outer[k], dy), dp, op=mean)
+    dx = dx + backward_input(parameters.norm[k], activations.outer[k], dy)
+"""
+
+
+@pytest.mark.parametrize(
+    "line", ["    x = x + all_reduce(z, tp)", "    dy = all_reduce(backward_input(parameters.matrix[k], activations.inner[k], dx), tp)"]
+)
+def test_a_sum_that_split_layers_lack_is_named(line: str) -> None:
+    assert judge(read(BLOCKS + UPDATE)).word == "proved"
+    without = line.replace("all_reduce(", "").replace(", tp)", "")
+    wrong = judge(read(BLOCKS.replace(line, without) + UPDATE))
+    number = BLOCKS.splitlines().index(line) + 1
+    assert (wrong.word, explain(wrong.program)[0]) == ("refuted", None)
+    assert forgotten(wrong.program) == f"with `{line.strip()}` instead of line {number}"
+    other = judge(read(BLOCKS.replace("dx = dx + backward_input", "dx = backward_input") + UPDATE))
+    assert (other.word, forgotten(other.program)) == ("refuted", None)
 
 
 #: A wrong program -> what its lines leave of the gradient: the line, the buffer, the words.

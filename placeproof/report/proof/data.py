@@ -10,6 +10,7 @@ from placeproof.report.proof.run import of_block, of_step
 from placeproof.semantics import tensors
 from placeproof.semantics.encode.causes import Cause
 from placeproof.semantics.judge.explain import explain
+from placeproof.semantics.judge.forgotten import forgotten
 from placeproof.semantics.judge.verdict import Judged, Settled
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.meaning.layout import in_words
@@ -67,6 +68,7 @@ def _counterexample(judged: Judged) -> dict[str, Any] | None:
     }
     run = of_step(judged.program, setup, what)
     shared["explained"], left = explain(judged.program, judged.options.without)
+    shared["repair"] = forgotten(judged.program, judged.options.without) if shared["explained"] is None else None
     shared["lines"] = [{"line": one.line, "buffer": one.name, "holds": one.holds} for one in left]
     if isinstance(what, Fault):
         nothing: dict[str, Any] = {"device": None, "element": None, "expected": None, "actual": what.why, "unheld": None, "inputs": {}}
@@ -94,6 +96,7 @@ def _of_tensors(judged: Judged, counterexample: tensors.RefutingBlockRun) -> dic
         "condition": about.condition if about is not None else None,
         "line": what.line,
         "explained": None,
+        "repair": None,
         "lines": [],
         "replayed": True,
         "run": of_block(judged.program, counterexample),

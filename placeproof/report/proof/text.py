@@ -15,7 +15,8 @@ from placeproof.report.document import Code, Document, Lines, Notes, Section, Se
 from placeproof.report.proof import composition, cutoff, mended
 from placeproof.report.written import written
 from placeproof.semantics import tensors
-from placeproof.semantics.judge.explain import explain
+from placeproof.semantics.judge.explain import SOMETHING, ZERO, explain
+from placeproof.semantics.judge.forgotten import forgotten
 from placeproof.semantics.judge.search import RefutingRun
 from placeproof.semantics.judge.verdict import Judged, Settled
 from placeproof.semantics.meaning import Fault
@@ -138,8 +139,10 @@ def _of_step(judged: Judged, counterexample: RefutingRun) -> list[str]:
 def _explained(judged: Judged) -> list[str]:
     explanation, left = explain(judged.program, judged.options.without)
     lines = [f"   =   line {one.line}: `{one.name}` is {one.holds}" for one in left]
-    shown = [f"   = {explanation}"] if explanation is not None else []
-    return [*shown, *(["   = what lines leave of the gradient", *lines] if len(lines) > 1 else [])]
+    repair = forgotten(judged.program, judged.options.without) if explanation is None else None
+    shown = [f"   = {explanation}"] if explanation is not None else [f"   = {repair} the step is proved"] if repair is not None else []
+    telling = len(lines) > 1 and any(one.holds not in (ZERO, SOMETHING) for one in left)
+    return [*shown, *(["   = what lines leave of the gradient", *lines] if telling else [])]
 
 
 def _of_tensors(program: Resolved, counterexample: tensors.RefutingBlockRun) -> list[str]:

@@ -24,6 +24,8 @@ _APART = (3, 5, 7, 11, 13)
 #: The most devices of the run that is explained, and the highest power of a degree in a factor.
 MOST, POWERS = 250, (0, -1, 1, -2, 2)
 _RIGHT = "what is expected"
+#: Of a buffer that was cleared, and of what has no short name.
+ZERO, SOMETHING = "zero", "something else"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +153,14 @@ def _holds(gradient: _Gradient, setup: Setup) -> _Words:
     if (gradient.read == -1).all(axis=0).any():
         return _Words("on no device for some elements")
     if ((gradient.read == 0) | (gradient.read == -1)).all():
-        return _Words("zero")
+        return _Words(ZERO)
     words = _said(gradient, setup)
     if words is None:
         wrong, of = _wrong(gradient)
         words = _said(wrong, setup) if of else None
         words = None if words is None else replace(words, around=f"{{}}{of}, elsewhere {_RIGHT}")
     if words is None:
-        return _Words("something else")
+        return _Words(SOMETHING)
     present = gradient.read != -1
     rooted = (present.all(axis=1) | ~present.any(axis=1)).all() and not present.all()  # as after a `reduce`: here all of it, there nothing
     return replace(words, around=f"{words.around}, on some devices alone") if rooted else words
