@@ -26,7 +26,7 @@ def differences(recordings: Mapping[int, Recording]) -> list[tuple[str, int]]:
             one, two = (", ".join(map(_shown, sorted(numbers, key=str)[:3])) for numbers in unlike)
             if all(unlike):
                 wrong.append((f"rank {rank} computes `{where[1]}` with {two}, and rank 0 with {one}", where[0]))
-            elif any(isinstance(n, (int, float)) for numbers in unlike for n in numbers):
+            elif not all(alone) and any(isinstance(n, (int, float)) for numbers in unlike for n in numbers):
                 having, lacking = (f"rank {rank}", "rank 0") if two else ("rank 0", f"rank {rank}")
                 wrong.append((f"{having} computes `{where[1]}` with {one or two}, too, and {lacking} does not", where[0]))
         for where in first.ordered.keys() & other.ordered.keys():
