@@ -153,6 +153,7 @@ def question(
         problems.add("PP310", message, help="another implementation, or none")
     _check_devices(counts, clock.cluster, problems)
     open_ = {str(s) for n in model.symbols().values() if not isinstance(n, int) for s in n.free_symbols}
+    open_ |= {"b_theta", "b_g", "b_omega", "b_a"} - {*numbers.values}
     for name in sorted(open_ - {"b"} - names):
         problems.add("PP203", f"`{name}` of {model.name} is not set ({info(name).meaning})", help=how_to_set(name))
     problems.raise_if_any()
@@ -161,7 +162,7 @@ def question(
     return Task(
         model=model, cluster=clock.cluster, devices=counts[-1], fewer=(*counts[:-1],), batch=batch, values=values, overlap=clock.overlap,
         reserve=clock.reserve, run_by=run.run_by, fp8=run.fp8, padding=run.padding, widths={**WIDTHS, **run.widths},
-        surely=surely,
+        surely=surely, precision=numbers.precision,
     )  # fmt: skip
 
 

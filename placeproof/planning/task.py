@@ -9,6 +9,7 @@ from functools import cached_property
 from math import prod
 
 from placeproof.clusters import Cluster, Group, ends
+from placeproof.core.precision import OPEN
 from placeproof.cost.model.derivation import WIDTHS
 from placeproof.cost.model.process import COMMUNICATOR, CONTEXT, error
 from placeproof.cost.model.rates import Rates, rates_on
@@ -25,7 +26,8 @@ class Task:
 
     ``values``: of symbols that are neither degrees nor sizes of the model, nor b or m: bytes of an element, a device's load. ``reserve``:
     bytes that a device needs for all but tensors. ``surely``: what fits has to fit with all that was ever seen reserved. ``padding``: as
-    of :func:`placeproof.cost.model.vocabulary.padded`. ``fewer``: smaller numbers of devices that are tried as well.
+    of :func:`placeproof.cost.model.vocabulary.padded`. ``fewer``: smaller numbers of devices that are tried as well. ``precision``: whose
+    widths are among the ``values``, but for those that were set.
     """
 
     model: Model
@@ -41,6 +43,7 @@ class Task:
     padding: int | None = None
     widths: Mapping[str, int] = field(default_factory=lambda: WIDTHS)
     fewer: tuple[int, ...] = ()
+    precision: str = OPEN
     _times: dict[tuple[str, tuple[Group, ...]], ExchangeTime] = field(default_factory=dict, repr=False)
     _groups: dict[tuple[tuple[tuple[str, int], ...], tuple[str, ...], str | None], tuple[Group, ...]] = field(
         default_factory=dict, repr=False

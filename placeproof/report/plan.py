@@ -8,6 +8,7 @@ from fractions import Fraction
 from math import log
 from typing import Any
 
+from placeproof.core.precision import OPEN, PRECISIONS
 from placeproof.cost.model.time import OVERLAP
 from placeproof.planning.bounding import NEAREST, SAME
 from placeproof.planning.exact import Placed, Plan
@@ -22,7 +23,7 @@ from placeproof.report import stages
 from placeproof.report.document import Code, Document, Lines, Notes, Section, Table, section
 from placeproof.report.models.fit import fullest, in_all
 from placeproof.report.placed import FITS, fits, in_words, order_of, placed_data, plan_data, shares, speed
-from placeproof.report.units import giga, percent, seconds_text
+from placeproof.report.units import figure, giga, percent, seconds_text
 from placeproof.runs import KnownTimes, RunSet, timed_on
 
 SCHEMA = "placeproof.plan/1"
@@ -73,7 +74,7 @@ def _sections(found: Found) -> Iterator[Section]:
         fitting = "nothing fits" + (
             "" if better is None else f" with as many layers in each stage, otherwise {seconds_text(better.seconds)}"
         )
-        yield section(f"{title}: {fitting}", Lines([*_least(outcome), *_near(found)]), detail="answer")
+        yield section(f"{title}: {fitting}", Lines([*_least(found), *_near(found)]), detail="answer")
         if found.reasons:
             rows = [(reason.of, _instead(reason)) for reason in found.reasons]
             yield section("without any one of these something fits", Table(rows, ("reason", "what fits without it")))
@@ -106,7 +107,8 @@ def _so_far(outcome: Outcome) -> str:
     return "no placement is worked out so far"
 
 
-def _least(outcome: Outcome) -> Iterator[str]:
+def _least(found: Found) -> Iterator[str]:
+    outcome = found.outcome
     if (plan := outcome.least) is None:
         none = f"none of the {NEAREST} points that are nearest to fitting can be derived"
         yield "no point of the grid keeps all rules" if outcome.least_of_all else none
@@ -116,6 +118,7 @@ def _least(outcome: Outcome) -> Iterator[str]:
         of = "" if outcome.least_of_all else f", of the {NEAREST} points that are nearest to fitting by their bounds,"
         yield f"the least that a device needs for tensors{of} is {giga(plan.peak)} GB, and there are {giga(plan.room)} GB for them:"
         yield in_words(plan)
+        yield _widths(found.task)
 
 
 def _near(found: Found) -> Iterator[str]:
@@ -170,6 +173,16 @@ def _best(task: Task, plan: Plan, verdicts: Mapping[str, str]) -> Iterator[str]:
     yield f"{placed}: {verdicts.get(point.structure, UNASKED)}"
     tokens = f"{float(speed(task, plan)):,.0f} tokens a second and device, " if task.model.sizes.get("s") else ""
     yield f"{tokens}MFU {percent(plan.step.utilisation[0])}; tensors take {giga(plan.peak)} of {giga(plan.room)} GB"
+    yield _widths(task)
+
+
+def _widths(task: Task) -> str:
+    """How many bytes states have: they decide what fits, and so which plan is the best."""
+    values = task.values
+    set_ = [name for name, width in PRECISIONS[task.precision].values().items() if values[name] != width] if task.precision != OPEN else []
+    whose = ("widths" if task.precision == OPEN else task.precision) + (f" but for {' and '.join(set_)}" if set_ else "")
+    widths = " + ".join(figure(values[name]) for name in ("b_theta", "b_g", "b_omega"))
+    return f"{whose}: {widths} bytes for weight, gradient and optimizer state of each parameter; `--precision` changes them"
 
 
 def _surely(plans: Sequence[Plan]) -> Iterator[str]:
@@ -343,6 +356,7 @@ def _data(found: Found) -> dict[str, Any]:
         "cluster": task.cluster.name,
         "devices": list(task.counts),
         "batch": task.batch,
+        "precision": task.precision,
         "grid": _grid_data(found.space),
         "complete": outcome.complete,
         "cut": outcome.cut,

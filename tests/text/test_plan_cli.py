@@ -20,6 +20,7 @@ from placeproof.answers.plan import Planned
 from placeproof.cli.main import run
 from placeproof.clusters import find
 from placeproof.core.diagnostics import InputError
+from placeproof.core.precision import PRECISIONS
 from placeproof.models import load
 from placeproof.planning import search
 from placeproof.planning.choices import Pins, space_of
@@ -29,6 +30,7 @@ from placeproof.planning.objective import OBJECTIVES
 from placeproof.planning.pool import Queue
 from placeproof.planning.search import Search
 from placeproof.planning.tables import _distinct
+from placeproof.report.page import page
 from placeproof.report.plan import HEIGHT, WIDTH, plot
 from placeproof.report.units import seconds_text
 from placeproof.runs import timed_on
@@ -90,7 +92,7 @@ def test_the_answer_says_how_many_plans_surely_fit(pins: str, sure: list[int], c
     asked += [word for pin in pins.split() for word in ("--only", pin)]
     plans = answered(asked, capsys)["plans"]
     assert run(["plan", *SMALL, *asked]) == 0
-    title, _, _, *lines = capsys.readouterr().out.partition("\n\n")[0].splitlines()
+    title, _, _, _, *lines = capsys.readouterr().out.partition("\n\n")[0].splitlines()
     assert sure == [number for number, plan in enumerate(plans, 1) if plan["fits"]]
     assert title.endswith(", may not fit") == (plans[0]["fits"] is None)
     these = f"these {len(plans)}"
@@ -267,6 +269,7 @@ def test_what_is_not_proved_is_not_listed() -> None:
         (["--devices", "8", "--only", "schedule=1f1b", "--forbid", "schedule=1f1b"], "it could be 1f1b, interleaved:2, interleaved:3"),
         (["--devices", "8", "--only", "sp=yes", "--forbid", "sp"], "it could be yes, no"),
         (["--devices", "8", "--model", "gpt"], "`V` of gpt is not set"),
+        (["--devices", "8", "--precision", "open"], "`b_omega` of llama3-8b is not set"),
         (["--devices", "8", "--top", "101"], "101 plans cannot be listed"),
         (["--devices", "8", "--only", "schedule=zb-1p"], "is no value of `schedule`"),
         (["--devices", "8", "--only", "schedule=1f1b:2"], "is no value of `schedule`"),
@@ -465,6 +468,30 @@ def test_the_room_for_tensors_is_that_of_all_plans_that_are_listed() -> None:
         plans = [replace(plan, room=Fraction(room * 10**9)) for room in rooms]
         said = str(replace(found, outcome=replace(found.outcome, plans=plans)))
         assert f"GB: tensors of the fullest device; there are {told} GB for them" in said
+
+
+@pytest.mark.parametrize(
+    ("precision", "values", "told"),
+    [
+        ("mixed-adam", {}, "mixed-adam: 2 + 2 + 12 bytes"),
+        ("megatron-bf16", {}, "megatron-bf16: 2 + 4 + 12 bytes"),
+        ("mixed-adam", {"b_g": 4}, "mixed-adam but for b_g: 2 + 4 + 12 bytes"),
+        ("open", {"b_omega": 6}, "widths: 2 + 2 + 6 bytes"),
+    ],
+)
+def test_the_answer_says_how_many_bytes_states_have(precision: str, values: dict[str, int], told: str) -> None:
+    """In its first lines, and in those of its page, which are six at most."""
+    found = small()
+    named = PRECISIONS[precision].values() if precision in PRECISIONS else {}
+    task = replace(found.task, precision=precision, values={**found.task.values, **named, **{k: Fraction(n) for k, n in values.items()}})
+    asked = found if (precision, values) == ("mixed-adam", {}) else replace(found, task=task)
+    head = str(asked).partition("\n\n")[0].splitlines()
+    assert len(head) <= 6
+    (line,) = [line for line in head if told in line]
+    assert line.startswith(told)
+    assert "`--precision`" in line
+    assert told in page(asked.document).partition("</header>")[0]
+    assert asked.data["precision"] == precision
 
 
 def test_a_plot_has_a_star_for_each_plan() -> None:
