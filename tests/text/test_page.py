@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import html
 import json
 import re
@@ -236,33 +235,32 @@ def test_wrong_lines_and_elements_are_marked() -> None:
 
 def test_each_plan_is_held_against_its_own_room() -> None:
     """Rooms differ by the groups that a device exchanges with: one that needs more than another's room may fit."""
-    data = copy.deepcopy(made("plan")[1])
-    for plan, (peak, room) in zip(data["plans"], ((60, 64), (70, 80), (81, 80)), strict=True):
-        plan |= {"peak": peak, "room": room}
-    (shown,) = [element(chart) for chart in charts(data, {}) if chart.title.startswith("memory")]
-    assert re.findall(r'<div class="(row.*?)">.*?<b style="left:(.*?)%"', shown) == [
+    told = {"strategy": "ddp(2)", "b": 1, "m": 1, "recompute": "none", "verdict": "proved", "fits": None, "seconds": 1, "mfu": 0.5}
+    plans = [{**told, "peak": peak, "most": peak, "room": room, "time": {"computing": 1}} for peak, room in ((60, 64), (70, 80), (81, 80))]
+    _, memory = map(element, charts({"schema": "placeproof.plan/1", "plans": plans}, {}))
+    assert re.findall(r'<div class="(row.*?)">.*?<b style="left:(.*?)%"', memory) == [
         ("row", "79.012"),
         ("row", "98.765"),
         ("row over", "98.765"),
     ]
-    assert re.findall(r'data-at="(.*?)"', shown) == [f"/plans/{i}/{name}" for i in range(3) for name in ("peak", "room")]
+    assert re.findall(r'data-at="(.*?)"', memory) == [f"/plans/{i}/{name}" for i in range(3) for name in ("peak", "room")]
 
 
 def test_findings_look_like_findings() -> None:
     """What is unexpected or undecided, in the picture and in the tables, and nothing else."""
-    data = copy.deepcopy(made("check")[1])
-    assert not re.findall('<td class="(?:figure )?(?:wrong|doubt)', made("check")[0])
-    (one,) = data["results"]
-    standings = ["proved", "unexpected", "undecided"]
-    data |= {"results": [{**one, "standing": standing} for standing in standings], "unexpected": 1, "undecided": 1}
-    stand, theorems = map(element, charts(data, {}))
-    keys = dict.fromkeys(re.findall(r'<i class="(\w+)"', stand))
-    assert list(keys) == ["s0", "s1", "s2", "wrong", "doubt"]
-    assert re.findall(r'<td class="figure (\w+)"><data value="1" data-at="/(\w+)"', stand) == [
-        ("wrong", "unexpected"),
-        ("doubt", "undecided"),
-    ]
+    standings = ["proved", "refuted as expected", "open", "unexpected", "undecided"]
+    told = {"id": "mine.one", "says": "It holds.", "expected": "proved", "verdict": "refuted"}
+
+    def shown(*of: str) -> list[str]:
+        counts = {one.replace(" ", "_"): of.count(one) for one in standings}
+        return [*map(element, charts({"schema": "placeproof.check/1", **counts, "results": [{**told, "standing": one} for one in of]}, {}))]
+
+    stand, theorems = shown(*standings)
+    assert re.findall(r'<li><i class="(\w+)"></i>(.*?)</li>', stand) == [*zip(("s0", "s1", "s2", "wrong", "doubt"), standings, strict=True)]
+    cells = re.findall(r'<td class="figure ?(\w*)"><data value="1" data-at="/(\w+)"', stand)
+    assert [look for look, _ in cells] == ["", "", "", "wrong", "doubt"]
     assert re.findall(r'<td class="(\w+)"><strong>(\w+)<', theorems) == [("wrong", "unexpected"), ("doubt", "undecided")]
+    assert not [text for text in shown("proved", "open") if '<td class="figure wrong' in text or "<strong>" in text]
 
 
 def test_what_is_suspected_looks_like_nothing_that_is_proved() -> None:

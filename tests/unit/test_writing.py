@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -344,6 +345,34 @@ def test_byte_widths_are_written_where_the_system_has_them(system: str, text: st
             assert made.read.precision == name
             found.add(name)
     assert found == WIDTHS[system, text]
+
+
+@pytest.mark.parametrize("refused", ["zero1(4)", "fsdp(4, prefetch=true)", "ddp(4) * clip"])
+def test_where_byte_widths_cannot_be_said_those_are_named_that_can(refused: str) -> None:
+    (system, widths) = next((system, each) for (system, text), each in WIDTHS.items() if text == refused and "mixed-adam" not in each)
+    told = remedy(refused, system, precision="mixed-adam", needed={"precision"})
+    said, _, listed = told.partition(" the byte widths of ")
+    assert said == "it can be said with"
+    assert {*re.findall(r"[\w-]+", listed.partition(":")[0])} - {"or"} == widths
+    assert re.findall("`--precision (.*)`", told) == [next(name for name in PRECISIONS if name in widths)]
+
+
+def test_where_neither_strategy_nor_byte_widths_can_be_said_both_are_named() -> None:
+    """Whoever follows both gets a file; where no byte widths are asked for, none are named."""
+    text, system = "zero1(2) * pp(4, schedule=zb-h1, microbatches=8)", "megatron"
+    told = remedy(text, system, precision="mixed-adam", needed={"precision"})
+    (near,), (precision,) = re.findall("reads as `(.*?)`", told), re.findall("`--precision (.*)`", told)
+    made = written(near, system, precision=precision, needed={"precision"}, numbers={"m": Fraction(8), "b": Fraction(1)})
+    assert (made.read.expression, made.read.precision) == (near, precision)
+    assert remedy(text, system) == told.partition(", with")[0]
+
+
+def remedy(text: str, system: str, **more: Any) -> str:
+    """What is said to do where a strategy is refused."""
+    with pytest.raises(InputError) as refused:
+        written(text, system, **more)
+    (problem,) = refused.value.diagnostics
+    return problem.help or ""
 
 
 def test_byte_widths_that_are_not_needed_are_told() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from placeproof.core.diagnostics import InputError, Problems, refuse, suggestion
 from placeproof.core.mesh import degree_symbol
+from placeproof.core.precision import PRECISIONS
 from placeproof.core.strategy import SYMBOLIC, Strategy
 from placeproof.core.symbols import info
 from placeproof.framework_rules.formula import Fact
@@ -86,13 +87,31 @@ def write(strategy: Strategy, system: str, asked: Asked) -> Written:
     good = min((one for one in attempts if not one.lines), key=lambda one: one.apart(asked), default=None)
     if good is None:
         nearest = min(attempts, key=lambda one: (one.read is None, len(one.lines)))
-        help = nearest.help
-        if nearest.read and nearest.near and not all(one.lines for one in _attempts(nearest.near, system, asked)):
-            help = f"what it can say reads as `{nearest.read.expression}`"
+        help = _remedy(wanted, system, asked, nearest)
         refuse(UNSAYABLE, f"no configuration of {SYSTEMS[system].title} says `{strategy.name}`", help, notes=nearest.lines)
     assert good.read is not None
     _require_said(good.read, asked)
     return Written(system=system, text=good.text, read=good.read, notes=tuple(_notes(wanted, system, asked, good, good.read)))
+
+
+def _remedy(wanted: Strategy, system: str, asked: Asked, nearest: _Attempt) -> str:
+    """The nearest strategy that the system says, and the byte widths that it says of it where it has not those that are asked for."""
+    if nearest.read is None:
+        return nearest.help
+    said = "" if nearest.near is None else f"what it can say reads as `{nearest.read.expression}`"
+    first = [asked.precision, *(PRECISIONS if asked.precision is not None and "precision" in asked.needed else ())]
+    known = [name for name in dict.fromkeys(first) if _says(nearest.near or wanted, system, replace(asked, precision=name))]
+    if not known:
+        return nearest.help
+    if known[0] == asked.precision:
+        return said
+    *others, last = known
+    names = f"{', '.join(others)} or {last}" if others else last
+    return f"{f'{said},' if said else 'it can be said'} with the byte widths of {names}: `--precision {known[0]}`"
+
+
+def _says(strategy: Strategy, system: str, asked: Asked) -> bool:
+    return any(not one.lines for one in _attempts(strategy, system, asked))
 
 
 def _require_numbers(strategy: Strategy, wanted: Strategy) -> None:
