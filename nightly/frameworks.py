@@ -241,7 +241,7 @@ def _of_one(setup: Edits) -> Edits:
 
 
 def verdict(case: Case, folder: Path) -> tuple[str, str]:
-    """ "proved", "proved except", "refuted", "unknown" or "refused", and the line that says why; "broken" where placeproof ends in any other way."""
+    """ "proved", "proved except", "refuted", "unknown" or "refused", and the line that says why; "broken" where it ends otherwise."""
     script = case.write(folder)
 
     def answer(rank: int, size: int, own: Path) -> str:
