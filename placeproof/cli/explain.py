@@ -117,7 +117,7 @@ def _theorem(name: str) -> list[str] | None:
 def _mode(name: str) -> list[str] | None:
     from placeproof.core.modes import MODES
 
-    mode = MODES.get(name.upper()) or next((m for m in MODES.values() if m.name.lower() == name.lower()), None)
+    mode = MODES.get(name) or next((m for m in MODES.values() if m.name.lower() == name.lower()), None)
     if mode is None:
         return None
     return [
@@ -148,6 +148,10 @@ def _symbol(name: str) -> list[str] | None:
     unit = " ".join(f"{u}^{p}" if p != 1 else u for u, p in row.dimension.items()) or "a pure number"
     lines = [f"symbol {row.name}", "", row.meaning, f"values: {row.domain.value}; dimension: {unit}"]
     return lines + ([f"at most {row.at_most}"] if row.at_most else []) + ([f"default for numbers: {row.default}"] if row.default else [])
+
+
+def _mode_in_small(name: str) -> list[str] | None:
+    return _mode(name.upper())
 
 
 def _collective(name: str) -> list[str] | None:
@@ -274,6 +278,7 @@ EXPLAINERS: tuple[Callable[[str], list[str] | None], ...] = (
     _schedule,
     _cluster,
     _theorem,
+    _mode_in_small,
 )
 
 

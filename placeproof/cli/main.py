@@ -168,8 +168,8 @@ def _other(error: BaseException) -> int:
     if hasattr(error, "exit_code") and hasattr(error, "show"):
         error.show()
         message = getattr(error, "message", "")
-        if "extra argument" in message:  # a shell has put names of files in the place of `*`
-            sys.stderr.write('help: write a strategy in quotes, as in `placeproof derive "fsdp * tp"`\n')
+        if (usage := _usage(error, message)) is not None:
+            sys.stderr.write(f"help: {usage}\n")
         elif (command := re.match("No such command '([^']*)'", message)) is not None and "Did you mean" not in message:
             near = suggestion(command[1], _COMMANDS) or "`placeproof -h` lists the commands"
             sys.stderr.write(f"help: {near}\n")
@@ -178,6 +178,30 @@ def _other(error: BaseException) -> int:
         return EXIT_INTERRUPTED
     _report_bug(error)
     return EXIT_BUG
+
+
+def _usage(error: Any, message: str) -> str | None:
+    """What helps with an argument or an option that a command does not have, or an option without its value."""
+    command = getattr(getattr(error, "ctx", None), "command", None)
+    params = getattr(command, "params", [])
+    if "extra argument" in message:
+        if any(p.param_type_name == "argument" for p in params):  # a shell has put names of files in the place of `*`
+            return 'write a strategy in quotes, as in `placeproof derive "fsdp * tp"`'
+        why = "; `--why STRATEGY` asks it of one, and `placeproof fit STRATEGY` says what fits" if _has(command, "--why") else ""
+        return f"`{command.name}` takes options alone{why}" if command is not None else None
+    option = getattr(error, "option_name", None)
+    if "No such option" in message and option:
+        others = [f"`{name}`" for name, other in program.commands.items() if _has(other, option)]
+        listed = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+        return f"`{option}` is an option of {listed}" if others else None
+    if "requires an argument" in message and option:
+        every: list[Any] = [*params, *(p for one in program.commands.values() for p in one.params)]
+        return next((f"`{option}`: {p.help}" for p in every if option in p.opts and p.help), None)
+    return None
+
+
+def _has(command: Any, option: str) -> bool:
+    return any(option in p.opts for p in getattr(command, "params", []))
 
 
 def _report_bug(error: BaseException) -> None:

@@ -7,6 +7,7 @@ a user mends a file once rather than once a mistake. Rendering is the business o
 from __future__ import annotations
 
 import difflib
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -143,7 +144,8 @@ def suggestion(name: str, known: Iterable[str], *, near: float = 0.55) -> str | 
     candidates = sorted(known)
     close = difflib.get_close_matches(name.lower(), [c.lower() for c in candidates], n=2, cutoff=near)
     apart = {c: difflib.SequenceMatcher(None, c, name.lower()).ratio() for c in close}
-    picked = sorted((c for c in candidates if c.lower() in close), key=lambda c: (-apart[c.lower()], c))
+    words = {c: name.lower() in re.split(r"[-_./ ]", c) for c in close}
+    picked = sorted({c for c in candidates if c.lower() in close}, key=lambda c: (not words[c.lower()], -apart[c.lower()], c))
     if not picked:
         return None
     return "did you mean " + " or ".join(f"`{c}`" for c in picked) + "?"

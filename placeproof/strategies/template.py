@@ -135,6 +135,11 @@ class Template:
         inside = ", ".join(opened + named)
         return f"{self.name}({inside})" if inside else self.name
 
+    def _takes(self) -> str:
+        if self.options:
+            return f"all that it takes: `{self.signature()}`"
+        return f"it takes degrees alone, as in `{self.name}({', '.join('8' for _ in self.axes)})`"
+
     def _option(self, name: str) -> Option | None:
         return next((o for o in self.options if o.name == name), None)
 
@@ -159,7 +164,12 @@ class Template:
             )
             return False
         known = [o.name for o in self.options] + [a.name for a in self.axes]
-        problems.add("PP104", f"`{self.name}` has no option `{name}`", place=place, help=suggestion(name, known) or self.signature())
+        problems.add(
+            "PP104",
+            f"`{self.name}` has no option `{name}`",
+            place=place,
+            help=suggestion(name, known) or self._takes(),
+        )
         return False
 
     def _build(self, given: Mapping[str, Value], written: Mapping[str, Value], named: Mapping[str, str]) -> Strategy:

@@ -366,3 +366,33 @@ def test_an_unknown_command_is_answered_with_what_there_is(name: str, help: str,
     told = capsys.readouterr().err
     assert f"No such command '{name}'" in told
     assert re.search(help, told, re.IGNORECASE)  # newer versions of click say it themselves
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("plan fsdp(64)", "`plan` takes options alone; `--why STRATEGY` asks it of one, and `placeproof fit STRATEGY` says what fits"),
+        ("derive a b", 'write a strategy in quotes, as in `placeproof derive "fsdp * tp"`'),
+        ("derive zero3 --mend x", "`--mend` is an option of `prove`"),
+        ("derive zero3 --set", "`--set`: Give a symbol a value"),
+        ("derive tp(8,foo=3)", "it takes degrees alone, as in `tp(8)`"),
+        ("prove zero3 --for-all dp>=2", "the degree of `dp` is called `N`"),
+        ("check nowhere", "there is no file or folder `nowhere`, and no theorem or topic of that name"),
+        ("derive zero3 --model llama3-8b --cluster h100", "did you mean `dgx-h100` or `h800`?"),
+    ],
+)
+def test_wrong_usage_is_helped(arguments: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments.split()) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_letters_tell_a_symbol_from_a_mode(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, said in (
+        ("m", "symbol m"),
+        ("M", "mode M"),
+        ("s", "symbol s"),
+        ("S", "mode S"),
+        ("microbatches", "micro-batch:"),
+        ("peak", "peak:"),
+    ):
+        assert out(capsys, "explain", name).startswith(said)
