@@ -170,6 +170,7 @@ def test_a_setting_of_no_known_name_is_listed() -> None:
         ("made_llama_null.json", "tie_word_embeddings", "tie_word_embedding"),
         ("default_glm.json", "attention_bias", "atention_bias"),
         ("default_glm.json", "head_dim", "head_dimm"),
+        ("default_glm.json", "max_position_embeddings", "max_psition_embeddings"),
         ("deepseek_v3.json", "routed_scaling_factor", None),
     ],
 )

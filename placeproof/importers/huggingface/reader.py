@@ -214,6 +214,7 @@ def _misspelt(document: Document, family: Family, values: Values, problems: Prob
     """Refuse a name that no model has, and that is all but that of a setting of this one that is not said: its default would be taken."""
     unsaid = {s.name for s in family.settings if s.name in values and not {s.name, *s.aliases} & {*document.data}}
     unsaid |= ((family.model.names if family.model else set()) | _OTHERWISE.keys()) - {*document.data}
+    unsaid |= set() if {*LONGEST} & {*document.data} else {*LONGEST}  # the length of sequences that is taken where none is asked for
     for name in [str(key) for key in document.data if key not in _every_name()]:
         if near := difflib.get_close_matches(name, unsaid, n=1, cutoff=_SPELT):
             message = (
