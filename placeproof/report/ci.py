@@ -80,7 +80,7 @@ def _result(case: Case, rule: int) -> dict[str, Any]:
         "ruleId": case.rule,
         "ruleIndex": rule,
         "level": _LEVEL[case.standing],
-        "message": {"text": case.text or case.message},
+        "message": {"text": "\n\n".join(dict.fromkeys(filter(None, (case.message, case.text))))},
         "partialFingerprints": {"placeproof/1": f"{case.rule}:{case.of}:{case.name}"},
     }
     if case.path:
