@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -53,7 +54,7 @@ _NUMBERS = {"--set", "--precision", "--cluster", "--efficiency", "--order", "--o
 class _Given(Given):
     set_: list[str] | None = option(
         "--set",
-        "Give a symbol a value, NAME=VALUE (P=70e9, P=70B, N=64); may be repeated. Numbers are shown beside the formulas.",
+        "Give a symbol a value; may be repeated, `--set P=70B --set N=64`. Numbers are shown beside the formulas.",
         metavar="NAME=VALUE",
     )
 
@@ -286,7 +287,7 @@ def _formulas(o: Options, subject: Callable[[], Subject], shards: Callable[[], S
         else:
             numbers = settings.numbers(symbols=d().symbols, degrees=d().degree_values)
         if o.given.set_:
-            require_numbers(d(), numbers)
+            require_numbers(d(), numbers, o.given.set_)
         if strategy is not None:
             require_order(strategy, numbers.values)
         said = document(d(), numbers, shards())
@@ -311,17 +312,19 @@ def _program(of: Strategy | Program) -> Document:
     return listing(of.name, render(derive(of).program if isinstance(of, Program) else lower(of)))
 
 
-def require_numbers(derived: Derivation, numbers: Numbers) -> None:
-    """Numbers were asked for: the model states, at least, must have one."""
+def require_numbers(derived: Derivation, numbers: Numbers, said: Sequence[str] = ()) -> None:
+    """Numbers were asked for: the model states, at least, must have one. ``said``: what is set, which help repeats."""
     from placeproof.cost.uneven import fraction
     from placeproof.cost.values import how_to_set
 
-    problems = Problems()
+    problems, before = Problems(), "".join(f"--set {shlex.quote(text)} " for text in said)
     expr = derived.memory["model_states"] + derived.memory["host"]
     own = {str(fraction(axis)) for axis in derived.amounts.uneven}
     for name in sorted(n for s in expr.free_symbols if (n := str(s)) not in numbers.values and n not in own):
         axis = next((a.name for a in derived.program.axes if str(derived.amounts.degree(a.name)) == name), None)
-        how = how_to_set(name) + ("" if axis is None else f", or the degree in the strategy: `{_with_degree(derived, axis)}`")
+        how = how_to_set(name).replace("`--set", f"`{before}--set", 1) + (
+            "" if axis is None else f", or the degree in the strategy: `{_with_degree(derived, axis)}`"
+        )
         problems.add("PP203", f"a number was asked for, and `{name}` is not set ({derived.symbols[name].meaning})", help=how)
     problems.raise_if_any()
 

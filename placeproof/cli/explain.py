@@ -128,6 +128,7 @@ def _mode(name: str) -> list[str] | None:
         f"  held on the host            {mode.host.value}",
         f"  extra at the peak           {mode.peak}",
         f"  traffic it causes           {mode.traffic}",
+        *_beside(mode.symbol.lower(), _known_symbol, "symbol"),
     ]
 
 
@@ -136,6 +137,23 @@ def _state(name: str) -> list[str] | None:
 
     state = STATES.get(name.lower())
     return None if state is None else [f"state {state.name} ({state.symbol})", "", f"{state.meaning}; {state.width} bytes an element"]
+
+
+def _beside(name: str, there: Callable[[str], bool], kind: str) -> list[str]:
+    """Where to read of what differs in capitals alone: `m` and `M`."""
+    return ["", f"`placeproof explain {name}`: a {kind}"] if there(name) else []
+
+
+def _known_symbol(name: str) -> bool:
+    from placeproof.core.symbols import SYMBOLS
+
+    return name in SYMBOLS
+
+
+def _known_mode(name: str) -> bool:
+    from placeproof.core.modes import MODES
+
+    return name in MODES
 
 
 def _symbol(name: str) -> list[str] | None:
@@ -147,7 +165,9 @@ def _symbol(name: str) -> list[str] | None:
         return None
     unit = " ".join(f"{u}^{p}" if p != 1 else u for u, p in row.dimension.items()) or "a pure number"
     lines = [f"symbol {row.name}", "", row.meaning, f"values: {row.domain.value}; dimension: {unit}"]
-    return lines + ([f"at most {row.at_most}"] if row.at_most else []) + ([f"default for numbers: {row.default}"] if row.default else [])
+    lines += [f"at most {row.at_most}"] if row.at_most else []
+    lines += [f"default for numbers: {row.default}"] if row.default else []
+    return lines + ([] if name.isupper() else _beside(name.upper(), _known_mode, "mode"))
 
 
 def _mode_in_small(name: str) -> list[str] | None:

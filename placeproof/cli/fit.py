@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placeproof.cli.options import Given, HtmlOption, OfStep, Shown, option, page_path, read_as, takes
+from placeproof.cli.options import Given, HtmlOption, OfStep, Shown, lacking, option, page_path, read_as, takes
 from placeproof.cli.terminal import show
 from placeproof.core.diagnostics import Problems
 
@@ -20,12 +20,20 @@ _EXIT = {True: 0, False: 1, None: 3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _OfStep(OfStep):
+    model: str | None = option("--model", "(required) A model: `placeproof list models`, a file, or a config.json.", metavar="MODEL")
+    cluster: str | None = option(
+        "--cluster", "(required) A cluster: docs/reference/clusters.md; a file ends in .toml.", metavar="NAME|FILE"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """The command line."""
 
     strategy: Annotated[str, typer.Argument(help="A strategy such as `fsdp` or `zero1(8) * tp(8)`, or a configuration.")]
     given: Given
-    about: OfStep
+    about: _OfStep
     shown: Shown
     html: HtmlOption = None
     json_: bool = option("--json", "Print JSON (schema placeproof.fit/1).", default=False)
@@ -55,9 +63,9 @@ def _question(o: Options, problems: Problems) -> tuple[Subject, Question]:
     from placeproof.answers import subject as read
     from placeproof.answers.fit import Question
 
-    for name, value in (("--model", o.about.model), ("--cluster", o.about.cluster)):
-        if value is None:
-            problems.add("PP102", f"what fits is asked with `{name}`", help="`placeproof fit fsdp --model llama3-8b --cluster dgx-h100`")
+    if missing := lacking({"--model": o.about.model, "--cluster": o.about.cluster}):
+        help = "for example `placeproof fit fsdp --model llama3-8b --cluster dgx-h100`"
+        problems.add("PP102", f"what fits is asked with {missing}", help=help)
     problems.attempt(o.given.settings().check)
     subjects = problems.attempt(partial(o.given.read, [o.strategy]))
     run, clock = o.about.run(problems), o.about.clock(o.given.set_ or [], problems)

@@ -131,6 +131,12 @@ def _fields(record: Any) -> Iterator[Field[Any]]:
             yield one
 
 
+def lacking(needed: Mapping[str, Any]) -> str:
+    """The options of those needed that were not given, in words."""
+    *others, last = [f"`{name}`" for name, value in needed.items() if value is None] or [""]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 #: Of a command whose answer has no more than two levels.
 BRIEF = option("--brief", "Print the answer in one line.", default=False)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from placeproof.cli import sweep
-from placeproof.cli.options import BRIEF, HtmlOption, OfModel, built, given, option, page_path, said, takes
+from placeproof.cli.options import BRIEF, HtmlOption, OfModel, built, given, lacking, option, page_path, said, takes
 from placeproof.cli.process import EXIT_INTERRUPTED, live_line, patient
 from placeproof.cli.terminal import show
 from placeproof.core.diagnostics import Problems, refuse
@@ -21,15 +21,23 @@ _SUFFIX = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _OfModel(OfModel):
+    model: str | None = option("--model", "(required) A model: `placeproof list models`, a file, or a config.json.", metavar="MODEL")
+    cluster: str | None = option(
+        "--cluster", "(required) A cluster: docs/reference/clusters.md; a file ends in .toml.", metavar="NAME|FILE"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """A question."""
 
     devices: str | None = option(
-        "--devices", "Devices of the cluster that are used, all of them; several numbers are tried: 8,16,32.", metavar="N,..."
+        "--devices", "(required) Devices of the cluster that are used, all of them; several numbers are tried: 8,16,32.", metavar="N,..."
     )
-    global_batch: int | None = option("--global-batch", "Sequences of a step.", metavar="N", min=1)
+    global_batch: int | None = option("--global-batch", "(required, or `--tokens`) Sequences of a step.", metavar="N", min=1)
     tokens: str | None = option("--tokens", "Tokens of a step, in place of its sequences: 4M, 4194304.", metavar="N")
-    about: OfModel
+    about: _OfModel
     set_: list[str] | None = option("--set", "Give a symbol a value, s=4096; may be repeated.", metavar="NAME=VALUE")
     precision: str | None = option("--precision", "Byte widths: `placeproof list precisions`. [default: mixed-adam]")
     only: list[str] | None = option(
@@ -135,13 +143,9 @@ def asked(o: Options) -> dict[str, Any]:
     problems = Problems()
     sized = o.global_batch if o.tokens is None else o.tokens
     needed = {"--model": o.about.model, "--cluster": o.about.cluster, "--devices": o.devices, "--global-batch": sized}
-    for name, value in needed.items():
-        if value is None:
-            problems.add(
-                "PP102",
-                f"a plan needs `{name}`",
-                help="`placeproof plan --model llama3-8b --cluster dgx-h100 --devices 16 --global-batch 128`",
-            )
+    if missing := lacking(needed):
+        example = "`placeproof plan --model llama3-8b --cluster dgx-h100 --devices 16 --global-batch 128`"
+        problems.add("PP102", f"a plan needs {missing}", help=f"for example {example}")
     pinned = {"--recompute": f"pin it: `--only recompute={o.about.recompute}`", "--stages": None, "--order": "pin it: `--only order=pp-dp`"}
     for name in (name for name in pinned if name in o.about.given):
         problems.add("PP104", f"`{name}` is what a plan chooses", help=pinned[name])

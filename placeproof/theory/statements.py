@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
@@ -242,10 +243,17 @@ def _named(subject: Any) -> tuple[str, Program]:
         return subject, read_block(subject)
     if isinstance(subject, str) and subject in not_equivalent():
         return subject, read_not_equivalent(subject)
+    if isinstance(subject, str) and (subject.endswith(".step") or _is_other_file(subject)):
+        raise StatementError(f'`{subject}` is a file, and a statement takes its text: `Path("{subject}").read_text()`')
     strategy = parse_strategy(subject) if isinstance(subject, str) else subject() if isinstance(subject, Template) else subject
     if not isinstance(strategy, Strategy):
         raise StatementError(f"{subject!r} is neither a strategy nor a step program")
     return strategy.name, lower(strategy)
+
+
+def _is_other_file(text: str) -> bool:
+    """Whether it is the path of a file, of no strategy. A name alone never is, whatever lies in the current folder."""
+    return "/" in text and not text.endswith(".toml") and os.path.isfile(text)
 
 
 def same_text(program: Program) -> str:

@@ -375,6 +375,12 @@ def test_an_unknown_command_is_answered_with_what_there_is(name: str, help: str,
         ("derive a b", 'write a strategy in quotes, as in `placeproof derive "fsdp * tp"`'),
         ("derive zero3 --mend x", "`--mend` is an option of `prove`"),
         ("derive zero3 --set", "`--set`: Give a symbol a value"),
+        ("derive zero3 --set P=70B", "help: `--set P=70B --set N=8`, or the degree in the strategy: `zero3(8)`"),
+        (
+            "plan --model llama3-8b",
+            "a plan needs `--cluster`, `--devices` and `--global-batch`\nhelp: for example `placeproof plan --model",
+        ),
+        ("fit fsdp", "what fits is asked with `--model` and `--cluster`\nhelp: for example `placeproof fit fsdp --model"),
         ("derive tp(8,foo=3)", "it takes degrees alone, as in `tp(8)`"),
         ("prove zero3 --for-all dp>=2", "the degree of `dp` is called `N`"),
         ("check nowhere", "there is no file or folder `nowhere`, and no theorem or topic of that name"),
@@ -396,3 +402,26 @@ def test_letters_tell_a_symbol_from_a_mode(capsys: pytest.CaptureFixture[str]) -
         ("peak", "peak:"),
     ):
         assert out(capsys, "explain", name).startswith(said)
+    for name, other in (("m", "`placeproof explain M`: a mode"), ("M", "`placeproof explain m`: a symbol")):
+        assert other in out(capsys, "explain", name)
+
+
+#: What verdicts and answers say, as it is printed.
+PRINTED = (
+    "proved, refuted, unknown, fits, may not fit, surely fits, does not fit, nothing fits, equal, different, unexpected, undecided, "
+    "rejected, holds"
+)
+
+
+@pytest.mark.parametrize("word", PRINTED.split(", "))
+def test_words_of_answers_are_explained(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert word in out(capsys, "explain", word)
+
+
+@pytest.mark.parametrize(
+    ("command", "needed"), [("plan", ("--model", "--cluster", "--devices", "--global-batch")), ("fit", ("--model", "--cluster"))]
+)
+def test_help_marks_what_a_command_needs(command: str, needed: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    shown = out(capsys, command, "--help")
+    marked = [line for line in re.split(r"\n  (?=-)", shown) if "(required" in line]
+    assert sorted(line.split()[0] for line in marked) == sorted(needed)

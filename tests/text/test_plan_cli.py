@@ -292,9 +292,9 @@ def test_wrong_questions(arguments: list[str], says: str, capsys: pytest.Capture
 
 def test_all_that_a_plan_needs_is_asked_for_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", "--top", "1"]) == 2
-    assert re.findall("a plan needs `(.*)`", capsys.readouterr().err) == ["--model", "--cluster", "--devices", "--global-batch"]
+    assert "a plan needs `--model`, `--cluster`, `--devices` and `--global-batch`\n" in capsys.readouterr().err
     assert run(["plan", "--top", "1", "--tokens", "4M"]) == 2
-    assert "--global-batch`\n" not in capsys.readouterr().err
+    assert "a plan needs `--model`, `--cluster` and `--devices`\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

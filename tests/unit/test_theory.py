@@ -151,6 +151,8 @@ def test_a_division_that_sympy_forgets_is_asked_about() -> None:
         (lambda n: derived("ddp").memory("all") == n, "there is no `all`"),
         (lambda n: trains("ddp", assuming=["luck"]), "no assumption"),
         (lambda n: trains(3), "neither a strategy"),
+        (lambda n: trains("steps/ours.step"), r'Path\("steps/ours.step"\).read_text\(\)'),
+        (lambda n: trains(__file__), "is a file, and a statement takes its text"),
         (lambda n: trains(without_call("ddp", "all_gather")), "has 0 `all_gather`"),
         (lambda n: trains(edited("ddp", "nothing there", "x")), "occurs 0 times"),
         (lambda n: keeps("ddp", "luck"), "no condition; these are: gradient integrity"),
