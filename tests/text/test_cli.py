@@ -383,7 +383,7 @@ def test_an_unknown_command_is_answered_with_what_there_is(name: str, help: str,
         ("fit fsdp", "what fits is asked with `--model` and `--cluster`\nhelp: for example `placeproof fit fsdp --model"),
         ("derive tp(8,foo=3)", "it takes degrees alone, as in `tp(8)`"),
         ("prove zero3 --for-all dp>=2", "the degree of `dp` is called `N`"),
-        ("check nowhere", "there is no file or folder `nowhere`, and no theorem or topic of that name"),
+        ("check nowhere", "there is no theorem or topic `nowhere`, and no file or folder of that name"),
         ("derive zero3 --model llama3-8b --cluster h100", "did you mean `dgx-h100` or `h800`?"),
     ],
 )

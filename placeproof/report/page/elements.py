@@ -83,7 +83,7 @@ def _length(row: Row) -> float:
 
 
 def _drawn(chart: Bars) -> str:
-    most = max(max(_length(row), _number(_limit(row, chart))) for row in chart.rows) or 1.0
+    most = max((max(_length(row), _number(_limit(row, chart))) for row in chart.rows), default=0.0) or 1.0
     keys = "".join(f'<li><i class="{_colour(i, chart)}"></i>{said(name)}</li>' for i, name in enumerate(chart.series))
     key = f'<ul class="key">{keys}</ul>' if len(chart.series) > 1 else ""
     end = f' data-limit="{said(chart.limit[1].at)}"' if chart.limit else ""

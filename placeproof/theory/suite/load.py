@@ -63,7 +63,7 @@ def load(wanted: Iterable[str] = ()) -> Loaded:
             theorems = [t for t in own if not name or name in (t.id, t.topic)]
             if not theorems:
                 hint = suggestion(name, {t.id for t in own} | {t.topic for t in own}) or "`placeproof list theorems` shows them"
-                loaded.problems.add("PP401", f"there is no file or folder `{name}`, and no theorem or topic of that name", help=hint)
+                loaded.problems.add("PP401", f"there is no theorem or topic `{name}`, and no file or folder of that name", help=hint)
             _add(loaded, theorems)
     return loaded
 
