@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -116,6 +116,7 @@ def _theorem(name: str) -> list[str] | None:
 
 def _mode(name: str) -> list[str] | None:
     from placeproof.core.modes import MODES
+    from placeproof.core.symbols import SYMBOLS
 
     mode = MODES.get(name) or next((m for m in MODES.values() if m.name.lower() == name.lower()), None)
     if mode is None:
@@ -128,7 +129,7 @@ def _mode(name: str) -> list[str] | None:
         f"  held on the host            {mode.host.value}",
         f"  extra at the peak           {mode.peak}",
         f"  traffic it causes           {mode.traffic}",
-        *_beside(mode.symbol.lower(), _known_symbol, "symbol"),
+        *_beside(mode.symbol.lower(), SYMBOLS, "symbol"),
     ]
 
 
@@ -139,24 +140,13 @@ def _state(name: str) -> list[str] | None:
     return None if state is None else [f"state {state.name} ({state.symbol})", "", f"{state.meaning}; {state.width} bytes an element"]
 
 
-def _beside(name: str, there: Callable[[str], bool], kind: str) -> list[str]:
+def _beside(name: str, there: Container[str], kind: str) -> list[str]:
     """Where to read of what differs in capitals alone: `m` and `M`."""
-    return ["", f"`placeproof explain {name}`: a {kind}"] if there(name) else []
-
-
-def _known_symbol(name: str) -> bool:
-    from placeproof.core.symbols import SYMBOLS
-
-    return name in SYMBOLS
-
-
-def _known_mode(name: str) -> bool:
-    from placeproof.core.modes import MODES
-
-    return name in MODES
+    return ["", f"`placeproof explain {name}`: a {kind}"] if name in there else []
 
 
 def _symbol(name: str) -> list[str] | None:
+    from placeproof.core.modes import MODES
     from placeproof.core.symbols import info
 
     try:
@@ -167,7 +157,7 @@ def _symbol(name: str) -> list[str] | None:
     lines = [f"symbol {row.name}", "", row.meaning, f"values: {row.domain.value}; dimension: {unit}"]
     lines += [f"at most {row.at_most}"] if row.at_most else []
     lines += [f"default for numbers: {row.default}"] if row.default else []
-    return lines + ([] if name.isupper() else _beside(name.upper(), _known_mode, "mode"))
+    return lines + ([] if name.isupper() else _beside(name.upper(), MODES, "mode"))
 
 
 def _mode_in_small(name: str) -> list[str] | None:
@@ -283,6 +273,7 @@ EXPLAINERS: tuple[Callable[[str], list[str] | None], ...] = (
     _mode,
     _state,
     _symbol,
+    _mode_in_small,
     _strategy,
     _collective,
     _operation,
@@ -298,7 +289,6 @@ EXPLAINERS: tuple[Callable[[str], list[str] | None], ...] = (
     _schedule,
     _cluster,
     _theorem,
-    _mode_in_small,
 )
 
 

@@ -13,8 +13,9 @@ from placeproof.importers import Reading
 from placeproof.report.checks import failure
 from placeproof.report.diagnostics import problem_text
 from placeproof.report.document import Document
-from placeproof.report.proof.text import explained, opening
+from placeproof.report.proof.text import opening
 from placeproof.report.text import text as rendered
+from placeproof.semantics.judge.explain import told
 from placeproof.semantics.judge.model import JudgedModel
 from placeproof.semantics.judge.refine import Refinement
 from placeproof.semantics.judge.verdict import Judged
@@ -113,7 +114,7 @@ def of_step(subject: str, judged: Judged, file: str | None = None) -> Iterator[C
         about = judged.word == "refuted" and settled.obligation is judged.about
         if about:
             message = f"{subject}: refuted: {settled.obligation.condition} is broken: it does not hold that {settled.obligation.name}"
-            why = explained(judged)[0] if not judged.program.tensors else None
+            why = told(judged).sentence if not judged.program.tensors else None
             message += "".join(f"; {words}" for words in (*(cause.words for cause in settled.obligation.causes), why) if words)
             case = replace(case, standing="failed", rule="refuted", message=message, text=text)
         elif settled.word != "proved" and judged.word == "refuted":

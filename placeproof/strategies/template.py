@@ -164,12 +164,7 @@ class Template:
             )
             return False
         known = [o.name for o in self.options] + [a.name for a in self.axes]
-        problems.add(
-            "PP104",
-            f"`{self.name}` has no option `{name}`",
-            place=place,
-            help=suggestion(name, known) or self._takes(),
-        )
+        problems.add("PP104", f"`{self.name}` has no option `{name}`", place=place, help=suggestion(name, known) or self._takes())
         return False
 
     def _build(self, given: Mapping[str, Value], written: Mapping[str, Value], named: Mapping[str, str]) -> Strategy:

@@ -47,6 +47,17 @@ SHARDS = """
             {loss}.backward()
         optimizer.step()
 """
+#: Activations are multiplied by numbers, one after another.
+NUMBERS = """
+        net, (x, y) = model(), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        out = net(x)
+        for k in ({numbers}):
+            out = torch.tanh(out * k)
+        mse(out, y).backward()
+        average(net)
+        optimizer.step()
+"""
 #: By name: the body of ``train``, and the verdict, or what is said where the step is refused.
 STEPS = {
     "update by hand": (
@@ -766,44 +777,14 @@ STEPS = {
         "rank 1 computes `div` with 1.5, and rank 0 with 1",
     ),
     "another number beside the one of all": (
-        """
-        net, (x, y) = model(), data()
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        out = net(x)
-        for k in ((0.5, 0.25) if dist.get_rank() else (0.5, 0.5)):
-            out = torch.tanh(out * k)
-        mse(out, y).backward()
-        average(net)
-        optimizer.step()
-        """,
+        NUMBERS.format(numbers="(0.5, 0.25) if dist.get_rank() else (0.5, 0.5)"),
         "rank 1 computes `mul` with 0.25, too, and rank 0 does not",
     ),
     "the numbers of all in another order": (
-        """
-        net, (x, y) = model(), data()
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        out = net(x)
-        for k in ((0.5, 0.25) if dist.get_rank() else (0.25, 0.5)):
-            out = torch.tanh(out * k)
-        mse(out, y).backward()
-        average(net)
-        optimizer.step()
-        """,
+        NUMBERS.format(numbers="(0.5, 0.25) if dist.get_rank() else (0.25, 0.5)"),
         "rank 1 computes `mul` with the numbers of rank 0 in another order",
     ),
-    "the same numbers on all ranks": (
-        """
-        net, (x, y) = model(), data()
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        out = net(x)
-        for k in (0.5, 0.25):
-            out = torch.tanh(out * k)
-        mse(out, y).backward()
-        average(net)
-        optimizer.step()
-        """,
-        "proved",
-    ),
+    "the same numbers on all ranks": (NUMBERS.format(numbers="0.5, 0.25"), "proved"),
     "a branch that is detached on one rank": (
         """
         net, (x, y) = model(), data()

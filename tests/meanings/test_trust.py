@@ -445,36 +445,20 @@ def test_what_a_step_leaves_for_the_next_one_is_said(mesh: str) -> None:
     assert lines[-1].holds == "what is expected"
 
 
-BLOCKS = """mesh(dp, tp)
-group(matrix, P - P_norm)
-group(norm, P_norm)
-place(parameters.matrix, dp="R", tp="S")
-place(optimizer.matrix, dp="R", tp="S")
-x = data()
-for k in blocks:
-    y, activations.outer[k] = forward(parameters.norm[k], x)
-    z, activations.inner[k] = forward(parameters.matrix[k], y)
-    x = x + all_reduce(z, tp)
-dx = loss(x)
-for k in reversed(blocks):
-    G.matrix[k] = all_reduce(backward_weight(parameters.matrix[k], activations.inner[k], dx), dp, op=mean)
-    dy = all_reduce(backward_input(parameters.matrix[k], activations.inner[k], dx), tp)
-    G.norm[k] = all_reduce(backward_weight(parameters.norm[k], activations.outer[k], dy), dp, op=mean)
-    dx = dx + backward_input(parameters.norm[k], activations.outer[k], dy)
-"""
+BLOCKS = render(lower(parse_strategy("ddp * tp")))
 
 
 @pytest.mark.parametrize(
     "line", ["    x = x + all_reduce(z, tp)", "    dy = all_reduce(backward_input(parameters.matrix[k], activations.inner[k], dx), tp)"]
 )
 def test_a_sum_that_split_layers_lack_is_named(line: str) -> None:
-    assert judge(read(BLOCKS + UPDATE)).word == "proved"
+    assert judge(read(BLOCKS)).word == "proved"
     without = line.replace("all_reduce(", "").replace(", tp)", "")
-    wrong = judge(read(BLOCKS.replace(line, without) + UPDATE))
+    wrong = judge(read(BLOCKS.replace(line, without)))
     number = BLOCKS.splitlines().index(line) + 1
     assert (wrong.word, explain(wrong.program)[0]) == ("refuted", None)
     assert forgotten(wrong.program) == f"with `{line.strip()}` instead of line {number}"
-    other = judge(read(BLOCKS.replace("dx = dx + backward_input", "dx = backward_input") + UPDATE))
+    other = judge(read(BLOCKS.replace("dx = dx + backward_input", "dx = backward_input")))
     assert (other.word, forgotten(other.program)) == ("refuted", None)
 
 

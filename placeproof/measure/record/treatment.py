@@ -73,8 +73,10 @@ class _Treatments:
         if not 0 <= own < len(recording.states):
             return -1
         here, there = recording.states[own], states[own] if own < len(states) else None
-        if there is None or here.name == there.name:
-            return self.names.get(here.name, -1) if there is None else own
+        if there is None:
+            return self.names.get(here.name, -1)
+        if here.name == there.name:
+            return own
         pieces = here.piece and there.piece and here.numel == there.numel
         return self.names.get(here.name, own if pieces or f"parameter {own}" in (here.name, there.name) else -1)
 

@@ -9,8 +9,7 @@ from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.report.proof.run import of_block, of_step
 from placeproof.semantics import tensors
 from placeproof.semantics.encode.causes import Cause
-from placeproof.semantics.judge.explain import explain
-from placeproof.semantics.judge.forgotten import forgotten
+from placeproof.semantics.judge.explain import told
 from placeproof.semantics.judge.verdict import Judged, Settled
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.meaning.layout import in_words
@@ -67,9 +66,8 @@ def _counterexample(judged: Judged) -> dict[str, Any] | None:
         "line": about.place.line if about is not None and about.place is not None else None,
     }
     run = of_step(judged.program, setup, what)
-    shared["explained"], left = explain(judged.program, judged.options.without)
-    shared["repair"] = forgotten(judged.program, judged.options.without) if shared["explained"] is None else None
-    shared["lines"] = [{"line": one.line, "buffer": one.name, "holds": one.holds} for one in left]
+    shared |= {"explained": told(judged).explained, "repair": told(judged).repair}
+    shared["lines"] = [{"line": one.line, "buffer": one.name, "holds": one.holds} for one in told(judged).lines]
     if isinstance(what, Fault):
         nothing: dict[str, Any] = {"device": None, "element": None, "expected": None, "actual": what.why, "unheld": None, "inputs": {}}
         return {**shared, **nothing, "line": shared["line"] or what.line, "replayed": True, "run": run}

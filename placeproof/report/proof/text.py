@@ -15,8 +15,7 @@ from placeproof.report.document import Code, Document, Lines, Notes, Section, Se
 from placeproof.report.proof import composition, cutoff, mended
 from placeproof.report.written import written
 from placeproof.semantics import tensors
-from placeproof.semantics.judge.explain import SOMETHING, ZERO, Left, explain
-from placeproof.semantics.judge.forgotten import forgotten
+from placeproof.semantics.judge.explain import SOMETHING, ZERO, told
 from placeproof.semantics.judge.search import RefutingRun
 from placeproof.semantics.judge.verdict import Judged, Settled
 from placeproof.semantics.meaning import Fault
@@ -136,18 +135,11 @@ def _of_step(judged: Judged, counterexample: RefutingRun) -> list[str]:
     return [*lines, *_explained(judged), *inputs_of(inputs(judged.program, setup))]
 
 
-def explained(judged: Judged) -> tuple[str | None, list[Left]]:
-    """What is wrong with a refuted step in a sentence, or the line with which it is proved; and what lines leave of its gradient."""
-    explanation, left = explain(judged.program, judged.options.without)
-    repair = forgotten(judged.program, judged.options.without) if explanation is None else None
-    return explanation if repair is None else f"{repair} the step is proved", left
-
-
 def _explained(judged: Judged) -> list[str]:
-    explanation, left = explained(judged)
-    lines = [f"   =   line {one.line}: `{one.name}` is {one.holds}" for one in left]
-    shown = [f"   = {explanation}"] if explanation is not None else []
-    telling = len(lines) > 1 and any(one.holds not in (ZERO, SOMETHING) for one in left)
+    what = told(judged)
+    lines = [f"   =   line {one.line}: `{one.name}` is {one.holds}" for one in what.lines]
+    shown = [f"   = {what.sentence}"] if what.sentence is not None else []
+    telling = len(lines) > 1 and any(one.holds not in (ZERO, SOMETHING) for one in what.lines)
     return [*shown, *(["   = what lines leave of the gradient", *lines] if telling else [])]
 
 

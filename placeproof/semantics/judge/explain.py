@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -14,7 +15,9 @@ import numpy as np
 from placeproof.programs import Assign, Ref, Resolved, Stmt, calls, statements
 from placeproof.programs.ir import expressions, references
 from placeproof.programs.ranks import least_degrees
+from placeproof.semantics.judge.forgotten import forgotten
 from placeproof.semantics.judge.search import batches_of, degrees_of, shapes_of
+from placeproof.semantics.judge.verdict import Judged
 from placeproof.semantics.meaning.run import NoMeaningError, Run
 from placeproof.semantics.meaning.setup import Setup
 from placeproof.semantics.meaning.values import Part
@@ -58,14 +61,18 @@ class _Words:
     ways: tuple[str, ...] = ("",)
     around: str = "{}"
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether there is a factor, and which one may be said in several ways."""
+        return len(self.ways) > 1 and self.value != 1
+
     def text(self, elsewhere: _Words | None) -> str:
         """In words. Of several ways to write a factor one is taken that says what it is with other degrees, ``elsewhere``; else it is a
         number."""
-        way = self.ways[0] if self.ways else ""
-        if len(self.ways) > 1 and way:
-            known = elsewhere is not None and elsewhere.what == self.what and elsewhere.around == self.around
-            meant = elsewhere.ways[0] if known and elsewhere is not None and elsewhere.ways else None
-            way = meant if meant in self.ways else str(self.value)
+        way = self.ways[0]
+        if self.doubtful:
+            same = elsewhere is not None and (elsewhere.what, elsewhere.around) == (self.what, self.around)
+            way = elsewhere.ways[0] if elsewhere is not None and same and elsewhere.ways[0] in self.ways else str(self.value)
         return self.around.format(_in_words(self.what, way))
 
 
@@ -81,8 +88,9 @@ def explain(program: Resolved, without: frozenset[str] = frozenset()) -> tuple[s
     degrees that the program fixes, 1/8 may be of an axis of eight or of two others: what it is where none is fixed tells.
     """
     update, lines = _explained(program, without)
+    doubtful = any(words is not None and words.doubtful for words in (update, *lines.values()))
     opened = _opened(program)
-    above, others = _explained(opened, without) if opened != program and (update or lines) else (None, _Lines())
+    above, others = _explained(opened, without) if doubtful and opened != program else (None, _Lines())
     shown, words = list[Left](), dict[str, str]()
     for (line, name), own in lines.items():
         holds = own.text(others.get((line, name)))
@@ -91,6 +99,29 @@ def explain(program: Resolved, without: frozenset[str] = frozenset()) -> tuple[s
             shown.append(Left(line, name, holds))
     said = None if update is None else update.text(above)
     return said, shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What is wrong with a refuted step: ``explained`` in a few words, or a ``repair``, the line with which it is proved; and what
+    ``lines`` leave of the gradient."""
+
+    explained: str | None
+    repair: str | None
+    lines: tuple[Left, ...]
+
+    @property
+    def sentence(self) -> str | None:
+        """The one or the other; None where neither is known."""
+        return self.explained if self.repair is None else f"{self.repair} the step is proved"
+
+
+@lru_cache(maxsize=1)
+def told(judged: Judged) -> Told:
+    """What is wrong with a refuted step: asked for by each form of an answer, and worked out once."""
+    words, left = explain(judged.program, judged.options.without)
+    repair = forgotten(judged.program, judged.options.without) if words is None else None
+    return Told(explained=words, repair=repair, lines=tuple(left))
 
 
 def _opened(program: Resolved) -> Resolved:

@@ -55,6 +55,6 @@ def _summed(stmt: Stmt, axis: str, made: set[str]) -> Iterator[Stmt]:
         if (isinstance(one, Ref) and one.name in made) or (isinstance(one, Call) and one.op == "backward_input"):
 
             def wrapped(expr: Expr, one: Expr = one) -> Expr:
-                return Call(op="all_reduce", args=(expr,), axes=(axis,)) if expr is one or expr == one else expr
+                return Call(op="all_reduce", args=(expr,), axes=(axis,)) if expr == one else expr
 
             yield replace(stmt, value=rewritten(stmt.value, wrapped))

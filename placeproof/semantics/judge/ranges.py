@@ -30,9 +30,8 @@ def read_ranges(texts: Iterable[str], program: Program) -> tuple[Range, ...]:
             problems.add("PP208", f"`{text}` is no range", help="for example `N_dp >= 2`")
         elif match[1] not in known:
             shown = ", ".join(f"`{n}`" for n in known) or "nothing: all degrees are fixed"
-            axis = next((a.name for a in program.axes if a.name == match[1]), None)
-            size = None if axis is None else World(resolve(program)).sorts[axis].size
-            called = f"the degree of `{axis}` is called `{size}`" if isinstance(size, str) and size in known else None
+            axis = World(resolve(program)).sorts.get(match[1])
+            called = f"the degree of `{match[1]}` is called `{axis.size}`" if axis is not None and axis.size in known else None
             hint = called or suggestion(match[1], known) or f"a range may speak of {shown}"
             problems.add("PP208", f"`{match[1]}` is no degree of this program", help=hint)
         else:

@@ -48,7 +48,7 @@ class Settled:
         return isinstance(self.verdict, Unknown) and self.verdict.suspected
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Judged:
     """A program's verdict. ``found``: the run that refutes it; ``why``: why it is unknown; ``about``: the broken obligation;
     ``confirmed``: the runs that ended as the proof says; ``results``: how lies what a block returns."""
