@@ -784,6 +784,28 @@ STEPS = {
         NUMBERS.format(numbers="(0.5, 0.25) if dist.get_rank() else (0.25, 0.5)"),
         "rank 1 computes `mul` with the numbers of rank 0 in another order",
     ),
+    "the tensors of all in another order": (
+        NUMBERS.format(numbers="map(torch.tensor, ([0.5] * 4, [0.25] * 4)[:: -1 if dist.get_rank() else 1])"),
+        "rank 1 computes `mul` with the tensors of rank 0 in another order",
+    ),
+    "the words of all in another order": (
+        NUMBERS.format(numbers="('tanh', 'none') if dist.get_rank() else ('none', 'tanh')").replace(
+            "out * k", "nn.functional.gelu(out, approximate=k)"
+        ),
+        "rank 1 computes `gelu` with the words of rank 0 in another order",
+    ),
+    "the layers of all in another order, with dropout": (
+        """
+        net, (x, y) = model(), data()
+        net.append(nn.Linear(4, 4))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        order = (net[2], net[3])[:: -1 if dist.get_rank() else 1]
+        mse(nn.functional.dropout(order[1](order[0](net[:2](x))), 0.1), y).backward()
+        average(net)
+        optimizer.step()
+        """,
+        "the loss of rank 1 is made by the operations of rank 0, but of other parameters, or in another order",
+    ),
     "the same numbers on all ranks": (NUMBERS.format(numbers="0.5, 0.25"), "proved"),
     "a branch that is detached on one rank": (
         """

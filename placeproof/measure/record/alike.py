@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
 from math import prod
@@ -14,6 +15,9 @@ def differences(recordings: Mapping[int, Recording]) -> list[tuple[str, int]]:
     """What ranks compute otherwise than rank 0, with the lines of the script."""
     first, wrong = recordings[0], list[tuple[str, int]]()
     for rank, other in recordings.items():
+        pairs = zip(first.joined, other.joined, first.turns, strict=False)
+        text = f"the loss of rank {rank} is made by the operations of rank 0, but of other parameters, or in another order"
+        wrong += [(text, turn.line) for own, theirs, turn in pairs if own != theirs and first.graphs == other.graphs]
         for own, theirs, turn in zip(first.graphs, other.graphs, first.turns, strict=False):
             if own != theirs:
                 apart = sorted(dict(set(own) ^ set(theirs)))
@@ -30,9 +34,11 @@ def differences(recordings: Mapping[int, Recording]) -> list[tuple[str, int]]:
                 having, lacking = (f"rank {rank}", "rank 0") if two else ("rank 0", f"rank {rank}")
                 wrong.append((f"{having} computes `{where[1]}` with {one or two}, too, and {lacking} does not", where[0]))
         for where in first.ordered.keys() & other.ordered.keys():
-            orders = [[n for n in r.ordered[where] if not _among(n, mine | there)] for r in (first, other)]
-            if orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1]):
-                wrong.append((f"rank {rank} computes `{where[1]}` with the numbers of rank 0 in another order", where[0]))
+            orders = [[n for n in r.ordered[where] if isinstance(n, tuple) or not _among(n, mine | there)] for r in (first, other)]
+            if orders[0] != orders[1] and Counter(orders[0]) == Counter(orders[1]):
+                moved = [n for n, other in zip(*orders, strict=True) if n != other]
+                what = "tensors" if isinstance(moved[0], tuple) else "words" if isinstance(moved[0], str) else "numbers"
+                wrong.append((f"rank {rank} computes `{where[1]}` with the {what} of rank 0 in another order", where[0]))
         for where in first.beside.keys() & other.beside.keys():
             if first.beside[where] != other.beside[where]:
                 shape = min(first.beside[where] ^ other.beside[where])[0]

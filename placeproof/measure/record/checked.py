@@ -48,16 +48,17 @@ def in_parts(launch: Launch, recordings: Mapping[int, Recording], plan: StepPlan
     refuse_lines(first.script, first.source, texts[:8])
 
 
-def as_one_process(launch: Launch, traced: Traced, first: Recording) -> None:
+def as_one_process(launch: Launch, traced: Traced, first: Recording) -> Traced:
     """Raise InputError for a step that is proved, and in numbers ends with other parameters than the script does as one process, with the
     samples of all ranks; or one of split layers that is refuted, and ends with the same. Where these cannot be compared, the program says
-    it all."""
+    it all, and a note why."""
     word = judge(read(traced.text), shortest=False).word if traced.single else ""
     if word not in (("proved", "refuted") if traced.split else ("proved",)):
-        return
-    found = beside_one(launch, first, split=traced.split)
-    if found is None:
-        return
+        return traced
+    try:
+        found = beside_one(launch, first, split=traced.split)
+    except UnlikeError as why:
+        return replace(traced, notes=(*traced.notes, f"Not compared in numbers with the script as one process: {why}."))
     if word == "proved" and found.apart:
         text = f"what ranks do is proved, and in numbers they end with other values than the script does as one process: {found.apart}"
         help = "something that the script reads, or decides, is not what one process has: a sample, a number of one rank, a part of a layer"
@@ -67,13 +68,14 @@ def as_one_process(launch: Launch, traced: Traced, first: Recording) -> None:
             "what is read of this step is wrong, and in numbers it ends with what the script ends with as one process: it is not understood"
         )
         refuse_lines(first.script, first.source, [(text, first.turns[0].line)])
+    return traced
 
 
 def in_numbers(launch: Launch, error: InputError) -> InputError:
     """A step that cannot be said, with a note of what it comes to beside one process, where these can be compared."""
     try:
         found = beside_one(launch, forked(launch)[0], split=False) if 1 < launch.world <= ALL_RANKS else None
-    except InputError:  # it does not run, as is said already
+    except (InputError, UnlikeError):  # it does not run, as is said already, or cannot be compared
         found = None
     if found is None:
         return error
@@ -83,29 +85,33 @@ def in_numbers(launch: Launch, error: InputError) -> InputError:
     return type(error)([replace(first, notes=(*first.notes, note)), *others])
 
 
-def beside_one(launch: Launch, first: Recording, *, split: bool) -> Single | None:
-    """Ranks beside one process, after some steps or one; None where they cannot be compared, or one trains a multiple of the other: of
-    factors the program speaks."""
-
+def beside_one(launch: Launch, first: Recording, *, split: bool) -> Single:
+    """Ranks beside one process, after some steps or one. Raises UnlikeError where they cannot be compared, or one trains a multiple of the
+    other: of factors the program speaks."""
     if sum(state.numel for state in first.states) > _LARGE:
-        return None
+        raise UnlikeError(f"it has more than {_LARGE:,} parameters")
 
-    def after(steps: int) -> Single | None:
+    def after(steps: int) -> Single | UnlikeError:
         passes, aside = first.passed + steps * len(first.turns), _ASIDE if split else 0.0
 
         def run(world: int, samples: Mapping[int, Samples]) -> Mapping[int, Numbers]:
-            return forked(launch.of(world), numbers_of(samples, 0, 0.0, passes, aside))
+            return forked(launch.of(world), numbers_of(samples, 0, 0.0, passes, aside, mean=True))
 
         try:
             return single(first.world, run, split=split)
-        except UnlikeError:
-            return None
+        except UnlikeError as why:
+            return why
 
     found = after(_STEPS)
-    if found is not None and not found.apart:
+    if isinstance(found, Single) and not found.apart:
         return found
     one = after(1)
-    return None if one is not None and one.multiple else found or one
+    if isinstance(one, Single) and one.multiple:
+        raise UnlikeError("ranks train a multiple of what one process does")
+    found = one if isinstance(found, UnlikeError) else found
+    if isinstance(found, UnlikeError):
+        raise found
+    return found
 
 
 def independent(launch: Launch, recordings: Mapping[int, Recording], plan: StepPlan) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
 from math import prod
 from typing import Any
 
@@ -26,7 +27,7 @@ _UNWRITTEN = frozenset(("empty", "empty_like", "empty_permuted", "empty_strided"
 #: What computes nothing: a tensor is shown, or read as another one.
 _SHOWN = frozenset(("_local_scalar_dense", "_to_copy", "alias", "clone", "copy_", "detach", "lift_fresh"))
 
-#: How many numbers are kept in their order, of an operation on a line.
+#: How many numbers, words and tensors are kept in their order, of an operation on a line.
 _MOST = 4096
 
 #: What an operation computes with: where, numbers, and tensors by shapes and digests.
@@ -103,6 +104,8 @@ class Computed:
 
     def begins(self) -> dict[str, str]:
         """Another step begins: what was read for it already."""
+        own = self.recording
+        own.graphs, own.joined, own.numbers, own.beside, own.ordered = [], [], {}, {}, {}
         read, self._next = self._next, {}
         return read
 
@@ -150,14 +153,15 @@ class Computed:
         if where is not None and where[1] not in _SHOWN and not func.is_view:
             values = tuple(_numbers(arguments, where[1].rstrip("_") in _NUMBERS))
             place = *where[:2], "" if where[2] == ASIDE else where[2]
-            found |= {(place, values, tuple(self._beside(place, beside)))}
+            tensors = tuple(self._beside(place, beside))
+            found |= {(place, values, tensors)}
             if where[2] != ASIDE:
                 order = self.recording.ordered.setdefault(place, [])
-                order += [n for n in values if isinstance(n, (int, float))][: _MOST - len(order)]
+                order += [*values, *tensors][: _MOST - len(order)]
         if where is not None and where[2] != ASIDE:
-            for place, values, tensors in found:
+            for place, values, others in found:
                 self.recording.numbers.setdefault(place, set()).update(values)
-                self.recording.beside.setdefault(place, set()).update(tensors)
+                self.recording.beside.setdefault(place, set()).update(others)
         elif found:
             for tensor in (t for t in written if t.layout == torch.strided):
                 known = self._later.get(storage(tensor))
@@ -210,17 +214,22 @@ class Computed:
             self._digests[key] = known = StorageWeakRef(tensor.untyped_storage()), digest(tensor)
         return known[1]
 
-    def loss(self, graph: Any) -> None:
-        """What a loss is made by: the operations of its graph, by their names."""
-        seen, left, found = set[Any](), [] if graph is None else [graph], Counter[str]()
+    def loss(self, graph: Any, states: Callable[[Tensor], frozenset[int]]) -> None:
+        """What a loss is made by: the operations of its graph, by their names and by what each is given. ``states``: those of a leaf."""
+        numbers, found, read = dict[Any, int](), Counter[str](), list[frozenset[int]]()
+        every, left = sha256(), [] if graph is None else [(graph, False)]
         while left:
-            node = left.pop()
-            if node not in seen:
-                seen.add(node)
-                below = [one for one, _ in node.next_functions if one is not None]
-                found[f"{type(node).__name__} {len(below)}"] += 1
-                left += below
+            node, below_known = left.pop()
+            below = [one for one, _ in node.next_functions if one is not None]
+            if not below_known and node not in numbers:
+                left += [(node, True), *((one, False) for one in reversed(below) if one not in numbers)]
+            elif node not in numbers:
+                name, numbers[node] = type(node).__name__, len(numbers)
+                found[f"{name} {len(below)}"] += 1
+                read += [states(node.variable)] if hasattr(node, "variable") else []
+                every.update(repr((name, [(numbers.get(one), output) for one, output in node.next_functions])).encode())
         self.recording.graphs.append(tuple(sorted(found.items())))
+        self.recording.joined.append((every.hexdigest(), tuple(read)))
 
 
 def _numbers(arguments: Any, whole: bool) -> Iterable[float | str]:

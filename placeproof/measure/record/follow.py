@@ -352,7 +352,7 @@ class Follower:
         self.recording.generated = {0} if -1 in self.recording.generated else set()
         self.recording.by_row, self._next_by_row = {0: self._next_by_row}, []
         self.recording.updates, self.recording.settings, self.phase = {}, set(), "forward"
-        self.recording.graphs, self.recording.numbers, self.recording.beside, self.recording.groups = [], {}, {}, {}
+        self.recording.groups = {}
         self.after.clear()
         self.recording.buffers = of_buffers(self.model, read=True) | self.computed.begins()
 

@@ -107,11 +107,13 @@ def received_once(launch: Launch, rank: int, trail: Path) -> Recording:
     return recording
 
 
-def numbers_of(samples: Mapping[int, Samples], before: int, shift: float, passes: int = 1, aside: float = 0.0) -> Follow[Numbers]:
+def numbers_of(
+    samples: Mapping[int, Samples], before: int, shift: float, passes: int = 1, aside: float = 0.0, mean: bool = False
+) -> Follow[Numbers]:
     """What a rank comes to in a step with given samples, by ranks: see ``numbered``."""
 
     def numbers(launch: Launch, rank: int, _: Path) -> Numbers:
-        found: Numbers = _session().as_numbers(launch, rank, samples.get(rank, {}), before, shift, passes, aside)
+        found: Numbers = _session().as_numbers(launch, rank, samples.get(rank, {}), before, shift, passes, aside, mean)
         return found
 
     return numbers

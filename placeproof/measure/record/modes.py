@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torch import Tensor
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
@@ -48,5 +49,7 @@ class Called(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         """Call the function, and note the leaves of a result that autograd will differentiate."""
         out = func(*args, **(kwargs or {}))
+        if not isinstance(out, Tensor) and getattr(func, "__name__", "") == "__get__":  # a shape, or whether it gets a gradient
+            return out
         self.follower.function((*args, *(kwargs or {}).values()), out)
         return out

@@ -46,6 +46,8 @@ _PICKS = ("cat", "index", "index_select", "select", "slice", "split", "split_wit
 _FRESH = ("_to_copy", "clone", "lift_fresh")
 _HANDED = (*_DRAWS, *_PICKS, *_FRESH)
 _MOVES = (*_FRESH, "copy_", "fill_", "zero_")
+#: What dropout draws, with a chance that is a number.
+_DROPS = (torch.ops.aten.bernoulli_.float,)
 #: What reads a number of a tensor: what Python makes of it is not seen.
 _LOOKS = ("_local_scalar_dense", "equal", "is_nonzero", "item")
 #: Of what a constant is made, whatever samples are.
@@ -77,9 +79,9 @@ class _Kind:
 class _Sampled(TorchDispatchMode):
     """Hands out given samples, and keeps what there is of them."""
 
-    def __init__(self, numbers: Numbers, samples: Samples, script: str) -> None:
+    def __init__(self, numbers: Numbers, samples: Samples, script: str, *, mean: bool) -> None:
         super().__init__()
-        self.numbers, self.samples, self.script = numbers, samples, script
+        self.numbers, self.samples, self.script, self.mean = numbers, samples, script, mean
         self.kinds: dict[int, _Kind] = {}
         self.counts = Counter[tuple[object, ...]]()
         self.off, self.looked, self.begun, self.inside = False, False, False, 0
@@ -113,7 +115,10 @@ class _Sampled(TorchDispatchMode):
 
     def _computes(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
         name = func._schema.name.rpartition("::")[2]
-        self.numbers.drawn |= bool(self.inside) and name.startswith(_CHANCE)
+        if self.mean and self.inside and func in _DROPS:
+            args[0].fill_(args[1] if len(args) > 1 else 0.5)
+        else:
+            self.numbers.drawn |= bool(self.inside) and name.startswith(_CHANCE)
         read, writes = strided_of((args, kwargs)), strided_of(written(func, args))
         for tensor in read:
             if storage(tensor) not in self.kinds:  # Python has made it, of what is not seen
@@ -325,12 +330,13 @@ class _Run:
 
 @contextmanager
 def numbered(
-    numbers: Numbers, samples: Samples, script: str, before: int, shift: float, passes: int = 1, aside: float = 0.0
+    numbers: Numbers, samples: Samples, script: str, before: int, shift: float, passes: int = 1, aside: float = 0.0, mean: bool = False
 ) -> Iterator[None]:
     """Watch a run of a script, and fill ``numbers``. ``samples``: what it is given instead of its own; ``before``: how many backward passes
     come before the step, which has so many ``passes``; ``shift``: by how much parameters are moved before its forward pass, in directions
-    of chance; ``aside``: by how much at most each element is moved when it is first read, as its value says."""
-    mode = _Sampled(numbers, samples, script)
+    of chance; ``aside``: by how much at most each element is moved when it is first read, as its value says; ``mean``: dropout within
+    modules keeps a part of all elements instead of all of a part."""
+    mode = _Sampled(numbers, samples, script, mean=mean)
     run, default = _Run(mode, before, shift, passes, aside), torch.get_default_dtype()
     with ExitStack() as stack:
         torch.set_default_dtype(torch.float64)

@@ -122,8 +122,7 @@ def trace(
         if found is None:
             raise in_numbers(launch, error) from None
         raise RefutedError(error.diagnostics, found) from error
-    as_one_process(launch, traced, first)
-    return traced
+    return as_one_process(launch, traced, first)
 
 
 def _once(find: Callable[_P, _T]) -> Callable[_P, _T]:

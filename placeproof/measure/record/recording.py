@@ -279,23 +279,23 @@ class Recording:
     optimizers that updated. ``real``: other ranks ran, too; ``pieces``: what this one gave then where updated parts were put together.
     ``exchanges``: ranks exchange something that is no parameter and no gradient before the last backward pass. ``gathered``: digests of
     rows of these that are gathered; ``scales``: those of a GradScaler; ``constants``: which of the numbers around a loss are taken for
-    constants. ``calls`` of modules, ``stretches``: how each backward pass begins and ends; ``sent``: digests of what was sent, and to which
-    rank of the world. ``line``: the ranks of which each computes a part of one pass, from the first stage to the last; ``made``: digests of
-    what was made outside of modules. ``buffers``: digests of those of the model before the step, but for running statistics, and
-    ``buffers_left`` of all after it. ``graphs``: how often a loss is made by which operations, for each backward pass. ``numbers``: which
-    numbers and words these operations, backward passes and updates by hand are given, and numbers as they are ``ordered``; ``beside``: the
-    shapes and digests of tensors, but for parameters, gradients, samples, and what is made of these. ``step``: which step of the script
-    this is, after so many backward ``passed`` in others; ``idle``: parameters of optimizers that did not update; ``generated``: the passes
-    for which a module is given what another one has made. ``kept``: what it has of parameters, also after the step, where that was asked
-    for. ``past``: parameters and gradients that something else than PyTorch wrote, with lines. ``whole``: a line at which an optimizer
-    makes one number of several elements. ``own``: gradients were multiplied by a number of the script's own. ``relabelled``: what was
-    received is read with other values before backward has ended there. ``by_others``: buffers, or copies of parameters, are what other
-    ranks made of them. ``sums``: lines that added gradients to zeros that the next step does not have. ``goes_on``: another step begins.
-    ``copied``: the step trains a copy of a parameter; ``copies``: it trains what there is a copy of; ``adapted``: steps that train copies
-    for the sake of others, or are taken back, with the line at which that is seen. ``groups``: with which settings optimizers update
-    parameters, by name; ``grouped``: how many unlike groups they have, none where there is one with what the optimizer has by itself;
-    ``grouped_at``: the line that made the last one.
-    """
+    constants. ``calls`` of modules, ``stretches``: how each backward pass begins and ends; ``sent``: digests of what was sent, and to
+    which rank of the world. ``line``: the ranks of which each computes a part of one pass, from the first stage to the last; ``made``:
+    digests of what was made outside of modules. ``buffers``: digests of those of the model before the step, but for running statistics,
+    and ``buffers_left`` of all after it. ``graphs``: how often a loss is made by which operations, for each backward pass; ``joined``: a
+    digest of what each of these is given, and the parameters that they read. ``numbers``: which numbers and words these operations,
+    backward passes and updates by hand are given; ``beside``: the shapes and digests of tensors, but for parameters, gradients, samples,
+    and what is made of these; ``ordered``: all of these, as they are given. ``step``: which step of the script this is, after so many
+    backward ``passed`` in others; ``idle``: parameters of optimizers that did not update; ``generated``: the passes for which a module is
+    given what another one has made. ``kept``: what it has of parameters, also after the step, where that was asked for. ``past``:
+    parameters and gradients that something else than PyTorch wrote, with lines. ``whole``: a line at which an optimizer makes one number
+    of several elements. ``own``: gradients were multiplied by a number of the script's own. ``relabelled``: what was received is read with
+    other values before backward has ended there. ``by_others``: buffers, or copies of parameters, are what other ranks made of them.
+    ``sums``: lines that added gradients to zeros that the next step does not have. ``goes_on``: another step begins. ``copied``: the step
+    trains a copy of a parameter; ``copies``: it trains what there is a copy of; ``adapted``: steps that train copies for the sake of
+    others, or are taken back, with the line at which that is seen. ``groups``: with which settings optimizers update parameters, by name;
+    ``grouped``: how many unlike groups they have, none where there is one with what the optimizer has by itself; ``grouped_at``: the line
+    that made the last one."""
 
     rank: int
     world: int
@@ -320,8 +320,9 @@ class Recording:
     by_others: bool = False
     scales: set[Fraction] = field(default_factory=set)
     graphs: list[tuple[tuple[str, int], ...]] = field(default_factory=list)
+    joined: list[tuple[str, tuple[frozenset[int], ...]]] = field(default_factory=list)
     numbers: dict[Where, set[float | str]] = field(default_factory=dict)
-    ordered: dict[Where, list[float]] = field(default_factory=dict)
+    ordered: dict[Where, list[float | str | tuple[str, str]]] = field(default_factory=dict)
     beside: dict[Where, set[tuple[str, str]]] = field(default_factory=dict)
     kept: Kept | None = None
     past: list[tuple[str, int]] = field(default_factory=list)
@@ -378,6 +379,7 @@ class Recording:
         self.updates = {places[i]: terms for i, terms in self.updates.items()}
         self.final = {places[i]: terms for i, terms in self.final.items()}
         self.pieces[:] = [replace(p, index=places[p.index]) for p in self.pieces]
+        self.joined[:] = [(graph, tuple(map(at, read))) for graph, read in self.joined]
         self.idle = at(self.idle)
 
     def _named(self, states: frozenset[int]) -> frozenset[str]:

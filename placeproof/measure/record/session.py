@@ -127,11 +127,11 @@ def with_others(launch: Launch, rank: int, recorded: Recording, way: int, *, apa
     return wrong or (of_others(first, theirs, recorded) if apart and rank else [])
 
 
-def as_numbers(launch: Launch, rank: int, samples: Samples, before: int, shift: float, passes: int = 1, aside: float = 0.0) -> Numbers:
-    """What this rank of the process group that exists comes to in a step, in double precision, with given samples."""
+def as_numbers(launch: Launch, rank: int, samples: Samples, *how: Any) -> Numbers:
+    """What this rank of the process group that exists comes to in a step, in double precision, with given samples: see ``numbered``."""
     numbers, script = Numbers(), launch.script.resolve()
     blank = Recording(rank=rank, world=launch.world, script=script.name, source=(), nodes=Nodes(), real=True)
-    _again(launch, rank, blank, numbered(numbers, samples, str(script), before, shift, passes, aside))
+    _again(launch, rank, blank, numbered(numbers, samples, str(script), *how))
     return numbers
 
 
@@ -463,7 +463,7 @@ def _backward(follower: Follower) -> Iterator[None]:
             roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
             text = follower.stretches.begin(roots, gradients_of(args, kwargs))
             follower.recording.turns.append(unread(text, follower.line()) if text else read_loss(roots[0], follower.line()))
-            follower.computed.loss(roots[0].grad_fn)
+            follower.computed.loss(roots[0].grad_fn, lambda leaf: follower.read.get(id(leaf), frozenset()))
             follower.phase, follower.passing = "backward", True
         original(tensors, *args, **kwargs)
         if outer:  # else activations are computed once more within a pass, and differentiated

@@ -76,8 +76,9 @@ class Stretches:
         """A function has read tensors, and made others; ``inside`` of a module."""
         with _disable_current_modes():
             self._received(read)
-            calls = self._of(read)
-            for tensor in (t for t in made if is_result(t) and not inside):
+            results = [] if inside else [t for t in made if is_result(t)]
+            calls = self._of(read) if results else frozenset[int]()
+            for tensor in results:
                 self._calls[_storage(local(tensor))] = calls
 
     def _of(self, tensors: Iterable[Tensor]) -> frozenset[int]:
