@@ -131,7 +131,7 @@ def _toml_tables(text: str) -> list[str]:
     try:
         return list(tomllib.loads(text))
     except (ValueError, RecursionError):
-        return re.findall(r"^\s*\[\s*(\w+)", text, re.MULTILINE)
+        return re.findall(r"^[ \t]*\[[ \t]*(\w+)", text, re.MULTILINE)
 
 
 def read_config(text: str, *, system: str | None = None, world: int | None = None, env: Sequence[str] = ()) -> Imported:

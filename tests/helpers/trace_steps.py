@@ -807,6 +807,22 @@ STEPS = {
         "the loss of rank 1 is made by the operations of rank 0, but of other parameters, or in another order",
     ),
     "the same numbers on all ranks": (NUMBERS.format(numbers="0.5, 0.25"), "proved"),
+    "one tensor more on one rank": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = model()
+            def forward(self, x, places=None):
+                return self.net(x + (torch.arange(4) if places is None else places))
+        net, (x, y) = Net(), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        mse(net(x, *([] if dist.get_rank() else [x.abs().cumsum(1)])), y).backward()
+        average(net)
+        optimizer.step()
+        """,
+        "rank 1 gives a module 1 tensors, and rank 0 2",
+    ),
     "a branch that is detached on one rank": (
         """
         net, (x, y) = model(), data()

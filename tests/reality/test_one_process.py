@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,11 +29,15 @@ def _numbers(begun: np.ndarray, left: np.ndarray, read: np.ndarray | None = None
     return Numbers(begun={"0 w": begun}, left={"0 w": left}, read=made, settings=list(settings), passes=1)
 
 
-def _single(ranks: Sequence[Numbers], alone: Numbers) -> Single:
+def _single(ranks: Sequence[Numbers], alone: Numbers, *, split: bool = True) -> Single:
+    drawn = (1, "randn", "torch.float64", (), 1)
+    for rank, own in enumerate(ranks if not split else ()):
+        own.rows, own.samples[drawn] = 2, np.array([rank, 2.0])
+
     def running(world: int, _: Mapping[int, Samples]) -> Mapping[int, Numbers]:
         return {0: alone} if world == 1 else dict(enumerate(ranks))
 
-    return single(len(ranks), running, split=True)
+    return single(len(ranks), running, split=split)
 
 
 @given(st.permutations(range(12)), st.sampled_from([(), (0,), (11,), (3, 7)]), st.integers(2, 3))
@@ -101,6 +107,47 @@ def test_a_multiple_of_all_gradients_is_told(uneven: bool) -> None:
     assert _single([_numbers(WHOLE, WHOLE + 1, read)] * 2, _numbers(WHOLE, WHOLE, WHOLE)).multiple == (not uneven)
 
 
+def test_modules_of_one_process_are_given_what_those_of_ranks_are() -> None:
+    ranks, alone = [_numbers(WHOLE, WHOLE) for _ in range(2)], _numbers(WHOLE, WHOLE)
+    for rank, own in enumerate(ranks):
+        own.given = [np.full((2, 3), rank)]
+    alone.given = [np.repeat(np.arange(2), 2)[:, None].repeat(3, 1)]
+    assert not _single(ranks, alone, split=False).apart
+    alone.given[0] = alone.given[0][:, :2]
+    with pytest.raises(UnlikeError, match="other parts of samples"):
+        _single(ranks, alone, split=False)
+    assert not _single(ranks, replace(alone, chosen=True), split=False).apart
+
+
+def test_parts_that_are_called_alike_are_found_by_their_values() -> None:
+    """Each of two ranks has one of two heads, by the name of the first."""
+    ranks = [Numbers(begun={"0 h.0": WHOLE[i : i + 2]}, left={"0 h.0": WHOLE[i : i + 2] + 1}, settings=["lr 1"], passes=1) for i in (0, 2)]
+    begun = {"0 h.0": WHOLE[:2], "1 h.1": WHOLE[2:]}
+    for last in (1.0, 2.0):
+        left = {"0 h.0": WHOLE[:2] + 1, "1 h.1": WHOLE[2:] + last}
+        assert bool(_single(ranks, Numbers(begun=begun, left=left, settings=["lr 1"], passes=1)).apart) == (last == 2.0)
+
+
+@pytest.mark.parametrize("turned", [True, False])
+def test_settings_that_samples_decide_are_told_from_those_of_a_schedule(turned: bool) -> None:
+    """``turned``: where ranks have samples of each other, a later update has other settings."""
+    drawn = (1, "randn", "torch.float64", (), 1)
+
+    def running(world: int, samples: Mapping[int, Samples]) -> Mapping[int, Numbers]:
+        found = {r: _numbers(WHOLE, WHOLE, settings=("lr 1", "lr 2")) for r in range(world)}
+        for rank, own in found.items():
+            own.rows, own.samples[drawn] = 2, samples.get(rank, {}).get(drawn, np.array([1.0, 2.0 + rank]))
+            if world == 1 or (turned and own.samples[drawn][1] != 2.0 + rank):
+                own.settings[1] = "lr 3"
+        return found
+
+    if turned:
+        assert single(2, running).apart == "a later update has other settings, which change with samples"
+    else:
+        with pytest.raises(UnlikeError, match="other settings"):
+            single(2, running)
+
+
 def test_a_script_that_needs_its_ranks_is_not_compared() -> None:
     def running(world: int, _: Mapping[int, Samples]) -> Mapping[int, Numbers]:
         if world == 1:
@@ -156,6 +203,26 @@ SAMPLES = """
         if seen > {least}:
             optimizer.step()
 """
+#: Ranks update with a rate of their own where ``{rate}`` says so; ``{inside}`` is what a module does, ``{made}`` what is made of samples.
+INSIDE = """
+    rank, world, seen = dist.get_rank(), dist.get_world_size(), []
+    class Layer(nn.Module):
+        def forward(self, h):
+            {inside}
+            return h
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 8), Layer(), nn.Linear(8, 8))
+    optimizer = torch.optim.SGD(net.parameters(), lr={rate})
+    torch.manual_seed(10 + rank)
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    {made}
+    mse(net(x), y).backward()
+    for p in net.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= {divisor}
+    optimizer.step()
+"""
+PLAIN = {"inside": "h = torch.tanh(h)", "rate": "0.1", "made": "", "divisor": "world"}
 RIGHT = {"layer": "nn.ReLU()", "rate": "0.1", "drawn": "", "decided": "seen += 10", "least": "1.0"}
 
 
@@ -198,3 +265,74 @@ def test_what_one_rank_decides_by_its_samples_is_seen(tmp_path: Path) -> None:
     change = {"decided": "dist.broadcast(seen, src=0)", "least": "0.9", "drawn": " + 0.001 * rank"}
     with pytest.raises(InputError, match="one process"):
         _recorded(tmp_path, SAMPLES, **{**RIGHT, **change})
+
+
+@pytest.mark.usefixtures("_torch")
+@pytest.mark.parametrize(
+    ("inside", "said"),
+    [
+        ("h.data.mul_(0.5)", ""),
+        ("h.data.mul_(0.5) if rank else None", "rank 1 computes `mul_` where rank 0 does not"),
+        ("h.register_hook(lambda g: g * 0.5)", ""),
+        ("None if rank else h.register_hook(lambda g: g * 0.5)", "rank 0 computes `mul` in backward where rank 1 does not"),
+        ("None if rank else h.register_hook(lambda g: seen.append(g.norm()))", ""),
+        ("h = h.roll(1, 1)", ""),
+        ("h = h.roll(1 + rank, 1)", "are given other dimensions, or places in them"),
+        ("h = torch.cat([h[:, 1:], h[:, :1]], 1) + h[:, 2:3]", ""),
+        ("h = h + h[:, rank : 1 + rank]", "are given other dimensions, or places in them"),
+    ],
+)
+def test_what_ranks_do_otherwise_is_refused_where_they_cannot_be_compared(inside: str, said: str, tmp_path: Path) -> None:
+    """The rate is that of a process times the number of ranks, so that one process updates with another."""
+    filled = PLAIN | {"inside": inside, "rate": "0.1 * world"}
+    if not said:
+        assert _recorded(tmp_path, INSIDE, **filled) == "proved"
+        return
+    with pytest.raises(InputError, match=re.escape(said)) as refused:
+        _recorded(tmp_path, INSIDE, **filled)
+    assert (
+        refused.value.diagnostics[0].help == "it cannot be compared with the script as one process: one process updates with other settings"
+    )
+
+
+@pytest.mark.usefixtures("_torch")
+@pytest.mark.parametrize("rolled", ["1", "1 + rank"])
+def test_dropout_in_modules_is_compared_by_its_mean(rolled: str, tmp_path: Path) -> None:
+    filled = PLAIN | {"inside": f"h = nn.functional.dropout(h.roll({rolled}, 1), 0.5)"}
+    if rolled == "1":
+        assert _recorded(tmp_path, INSIDE, **filled) == "proved"
+        return
+    with pytest.raises(InputError, match="other values than the script does as one process"):
+        _recorded(tmp_path, INSIDE, **filled)
+
+
+@pytest.mark.usefixtures("_torch")
+@pytest.mark.parametrize(("rate", "word"), [("0.1 / world", ""), ("0.1", "refuted"), ("0.1 / world, weight_decay=0.1", "refuted")])
+def test_a_rate_may_make_up_for_a_sum(rate: str, word: str, tmp_path: Path) -> None:
+    """Gradients are added up; with weight decay a lower rate decays less."""
+    filled = PLAIN | {"rate": rate, "divisor": "1"}
+    if word:
+        assert _recorded(tmp_path, INSIDE, **filled) == word
+        return
+    with pytest.raises(InputError, match="the settings that they update with make up for it"):
+        _recorded(tmp_path, INSIDE, **filled)
+
+
+@pytest.mark.usefixtures("_torch")
+def test_a_part_of_samples_may_be_written_by_rank(tmp_path: Path) -> None:
+    """What is computed of samples, and then written in a part that is each rank's own, is what one process is given."""
+    assert _recorded(tmp_path, INSIDE, **PLAIN | {"made": "y = y.roll(1, 1); y[:, 2 + rank :] = 0.0"}) == "proved"
+
+
+@pytest.mark.usefixtures("_torch")
+@pytest.mark.parametrize("sent", ["dist.all_reduce(seen); seen /= world", "dist.broadcast(seen, src=0)"])
+def test_a_rate_that_samples_of_one_rank_decide_is_seen(sent: str, tmp_path: Path) -> None:
+    """In the second step rank 0 has a loss below 0.9, and both together have a larger one."""
+    decided = "optimizer.step()\n        for group in optimizer.param_groups:\n            group['lr'] = 0.1 if seen > 0.9 else 0.05"
+    body = SAMPLES.replace("if seen > {least}:\n            optimizer.step()", decided)
+    assert decided in body
+    if "all_reduce" in sent:
+        assert _recorded(tmp_path, body, **RIGHT | {"decided": sent}) == "proved"
+        return
+    with pytest.raises(InputError, match="a later update has other settings, which change with samples"):
+        _recorded(tmp_path, body, **RIGHT | {"decided": sent})

@@ -572,6 +572,8 @@ def test_strategy_files_are_no_configurations(tmp_path: Path) -> None:
     assert not recognised(str(tmp_path / "mine.toml"))
     assert recognised(str(tmp_path / "job.toml"))
     assert not recognised(str(tmp_path / "broken.toml"))
+    (tmp_path / "broken.toml").write_text('a = "' + "\n" * 200_000 + "[mine]\n")  # the square of that would take minutes
+    assert not recognised(str(tmp_path / "broken.toml"))
     assert not recognised(str(tmp_path / "missing.toml"))
     assert recognised("ds_config.json")
     assert not any(recognised(text) for text in ("zero3", "zero3 * mine.json", "mine.step", "tp(2)"))

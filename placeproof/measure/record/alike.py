@@ -10,6 +10,14 @@ from math import prod
 from placeproof.measure.record.factor import rational
 from placeproof.measure.record.recording import Recording
 
+#: What looks at values: a number that is logged changes nothing.
+_LOOKS = frozenset(
+    (
+        *("abs", "all", "any", "eq", "isfinite", "isinf", "isnan", "linalg_vector_norm", "max", "mean", "min", "ne", "norm", "sqrt"),
+        *("square", "std", "sum", "var"),
+    )
+)
+
 
 def differences(recordings: Mapping[int, Recording]) -> list[tuple[str, int]]:
     """What ranks compute otherwise than rank 0, with the lines of the script."""
@@ -23,6 +31,9 @@ def differences(recordings: Mapping[int, Recording]) -> list[tuple[str, int]]:
                 apart = sorted(dict(set(own) ^ set(theirs)))
                 listed = ", ".join(dict.fromkeys(f"`{name.partition('Backward')[0]}`" for name in apart[:3]))
                 wrong.append((f"the loss of rank {rank} is made by other operations than that of rank 0: {listed}", turn.line))
+        for call, its in zip(first.calls, other.calls, strict=False):
+            if len(call.given) != len(its.given) and call.line == its.line:
+                wrong.append((f"rank {rank} gives a module {len(its.given)} tensors, and rank 0 {len(call.given)}", call.line))
         mine, there = _explained(first), _explained(other)
         for where in first.numbers.keys() & other.numbers.keys():
             alone = first.numbers[where] - other.numbers[where], other.numbers[where] - first.numbers[where]
@@ -45,6 +56,37 @@ def differences(recordings: Mapping[int, Recording]) -> list[tuple[str, int]]:
                 text = f"rank {rank} computes `{where[1]}` with another tensor of shape {shape} than rank 0, which is of no samples"
                 wrong.append((text, where[0]))
     return list(dict.fromkeys(wrong))
+
+
+def doubts(recordings: Mapping[int, Recording]) -> list[tuple[str, int]]:
+    """What ranks do otherwise than rank 0, and may come to the same, with the lines of the script: operations that one of them alone does
+    in forward or in backward, and dimensions, or places in them, that operations are given."""
+    first, found = recordings[0], list[tuple[str, int]]()
+    for rank, other in recordings.items():
+        text = f"operations of the loss of rank {rank} are given other dimensions, or places in them, than those of rank 0"
+        found += [(text, t.line) for a, b, t in zip(first.dimensions, other.dimensions, first.turns, strict=False) if a != b]
+        mine, theirs = _alone(first, other), _alone(other, first)
+        for name, phase in mine.keys() | theirs.keys():
+            own, its = mine.get((name, phase)), theirs.get((name, phase))
+            place = f"`{name}` in backward" if phase else f"`{name}`"
+            if own is None and its is not None:
+                found.append((f"rank {rank} computes {place} where rank 0 does not", its[0]))
+            elif own is not None and its is None:
+                found.append((f"rank 0 computes {place} where rank {rank} does not", own[0]))
+            elif own is not None and its is not None and own[1] != its[1]:
+                found.append((f"rank {rank} computes {place} with something else than rank 0 does", its[0]))
+    return list(dict.fromkeys(found))
+
+
+def _alone(one: Recording, other: Recording) -> dict[tuple[str, str], tuple[int, frozenset[object]]]:
+    """What a rank computes in forward and backward at lines at which another one does not do so: a line, numbers and tensors."""
+    found: dict[tuple[str, str], tuple[int, frozenset[object]]] = {}
+    for line, name, phase in one.numbers.keys() - other.numbers.keys():
+        if phase in ("", "backward") and name not in _LOOKS:
+            known = found.get((name, phase), (line, frozenset()))
+            values = known[1] | one.numbers[line, name, phase] | one.beside.get((line, name, phase), set())
+            found[name, phase] = min(line, known[0]), values
+    return found
 
 
 def _shown(value: float | str) -> str:

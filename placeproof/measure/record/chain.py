@@ -181,13 +181,12 @@ def _apart(steps: tuple[ChainStep, ...]) -> tuple[Fraction, tuple[ChainStep, ...
 
 def flattened(chain: Chain, sizes: Mapping[str, int]) -> Chain:
     """A mean over ranks of what is equal on all of them is itself: then each micro-batch's gradient alone is averaged."""
+    if not chain.rolling or any(s.kind not in ("scale", "all_reduce") or not sizes.keys() >= {*s.axes} for s in chain.inner):
+        return chain
     mean = Fraction(1)
     for step in chain.inner:
-        mean *= step.factor
-        for axis in step.axes:
-            mean *= Fraction(1) if step.op == "mean" else sizes[axis]
-    known = all(a in sizes for s in chain.inner for a in s.axes) and all(s.kind in ("scale", "all_reduce") for s in chain.inner)
-    return replace(chain, rolling=False) if chain.rolling and known and mean == 1 else chain
+        mean *= step.factor * (1 if step.op == "mean" else prod(sizes[axis] for axis in step.axes))
+    return replace(chain, rolling=False) if mean == 1 else chain
 
 
 def _linear(nodes: Nodes, node: Node, axes: Callable[[str], Axes]) -> tuple[tuple[ChainStep, ...], Node]:

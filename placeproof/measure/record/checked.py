@@ -51,13 +51,16 @@ def in_parts(launch: Launch, recordings: Mapping[int, Recording], plan: StepPlan
 def as_one_process(launch: Launch, traced: Traced, first: Recording) -> Traced:
     """Raise InputError for a step that is proved, and in numbers ends with other parameters than the script does as one process, with the
     samples of all ranks; or one of split layers that is refuted, and ends with the same. Where these cannot be compared, the program says
-    it all, and a note why."""
+    it all, and a note why. A step that is refuted is refused where a rate of the optimizer makes up for that."""
     word = judge(read(traced.text), shortest=False).word if traced.single else ""
+    if word == "refuted" and not traced.split:
+        _unless_rates(launch, first)
     if word not in (("proved", "refuted") if traced.split else ("proved",)):
         return traced
     try:
         found = beside_one(launch, first, split=traced.split)
     except UnlikeError as why:
+        refuse_lines(first.script, first.source, [*traced.doubts[:8]], help=f"it cannot be compared with the script as one process: {why}")
         return replace(traced, notes=(*traced.notes, f"Not compared in numbers with the script as one process: {why}."))
     if word == "proved" and found.apart:
         text = f"what ranks do is proved, and in numbers they end with other values than the script does as one process: {found.apart}"
@@ -69,6 +72,21 @@ def as_one_process(launch: Launch, traced: Traced, first: Recording) -> Traced:
         )
         refuse_lines(first.script, first.source, [(text, first.turns[0].line)])
     return traced
+
+
+def _unless_rates(launch: Launch, first: Recording) -> None:
+    """Raise InputError where ranks update with other settings than one process, and end with the same."""
+    try:
+        if faked(launch.of(1), 0).settings == first.settings:
+            return
+        found = beside_one(launch, first, split=False, rates=True)
+    except (InputError, UnlikeError):
+        return
+    if not found.apart:
+        text = "gradients are refuted, and ranks end with what one process ends with: the settings that they update with make up for it"
+        refuse_lines(
+            first.script, first.source, [(text, first.turns[0].line)], help="multiply gradients, and leave the settings as they are"
+        )
 
 
 def in_numbers(launch: Launch, error: InputError) -> InputError:
@@ -85,9 +103,9 @@ def in_numbers(launch: Launch, error: InputError) -> InputError:
     return type(error)([replace(first, notes=(*first.notes, note)), *others])
 
 
-def beside_one(launch: Launch, first: Recording, *, split: bool) -> Single:
-    """Ranks beside one process, after some steps or one. Raises UnlikeError where they cannot be compared, or one trains a multiple of the
-    other: of factors the program speaks."""
+def beside_one(launch: Launch, first: Recording, *, split: bool, rates: bool = False) -> Single:
+    """Ranks beside one process, after some steps or one; with ``rates`` of their own or not. Raises UnlikeError where they cannot be
+    compared, or one trains a multiple of the other: of factors the program speaks."""
     if sum(state.numel for state in first.states) > _LARGE:
         raise UnlikeError(f"it has more than {_LARGE:,} parameters")
 
@@ -98,7 +116,7 @@ def beside_one(launch: Launch, first: Recording, *, split: bool) -> Single:
             return forked(launch.of(world), numbers_of(samples, 0, 0.0, passes, aside, mean=True))
 
         try:
-            return single(first.world, run, split=split)
+            return single(first.world, run, split=split, rates=rates)
         except UnlikeError as why:
             return why
 

@@ -27,6 +27,11 @@ _UNWRITTEN = frozenset(("empty", "empty_like", "empty_permuted", "empty_strided"
 #: What computes nothing: a tensor is shown, or read as another one.
 _SHOWN = frozenset(("_local_scalar_dense", "_to_copy", "alias", "clone", "copy_", "detach", "lift_fresh"))
 
+#: What nodes of a graph have of dimensions, and of places in them.
+_PLACES = tuple(f"_saved_{name}" for name in ("dim", "dim0", "dim1", "dims", "end", "index", "shifts", "split_sizes", "start", "step"))
+
+#: What puts tensors together.
+_JOINS = ("Cat", "Stack")
 #: How many numbers, words and tensors are kept in their order, of an operation on a line.
 _MOST = 4096
 
@@ -105,7 +110,7 @@ class Computed:
     def begins(self) -> dict[str, str]:
         """Another step begins: what was read for it already."""
         own = self.recording
-        own.graphs, own.joined, own.numbers, own.beside, own.ordered = [], [], {}, {}, {}
+        own.graphs, own.joined, own.dimensions, own.numbers, own.beside, own.ordered = [], [], [], {}, {}, {}
         read, self._next = self._next, {}
         return read
 
@@ -217,7 +222,7 @@ class Computed:
     def loss(self, graph: Any, states: Callable[[Tensor], frozenset[int]]) -> None:
         """What a loss is made by: the operations of its graph, by their names and by what each is given. ``states``: those of a leaf."""
         numbers, found, read = dict[Any, int](), Counter[str](), list[frozenset[int]]()
-        every, left = sha256(), [] if graph is None else [(graph, False)]
+        every, places, left = sha256(), sha256(), [] if graph is None else [(graph, False)]
         while left:
             node, below_known = left.pop()
             below = [one for one, _ in node.next_functions if one is not None]
@@ -227,9 +232,13 @@ class Computed:
                 name, numbers[node] = type(node).__name__, len(numbers)
                 found[f"{name} {len(below)}"] += 1
                 read += [states(node.variable)] if hasattr(node, "variable") else []
-                every.update(repr((name, [(numbers.get(one), output) for one, output in node.next_functions])).encode())
+                given = [(numbers.get(one), output) for one, output in node.next_functions]
+                joins = name.startswith(_JOINS)  # ranks may put what is their own among what others have
+                every.update(repr((name, [one for one in given if one[0] is not None] if joins else given)).encode())
+                places.update(repr([getattr(node, place, None) for place in _PLACES]).encode())
         self.recording.graphs.append(tuple(sorted(found.items())))
         self.recording.joined.append((every.hexdigest(), tuple(read)))
+        self.recording.dimensions.append(places.hexdigest())
 
 
 def _numbers(arguments: Any, whole: bool) -> Iterable[float | str]:

@@ -451,7 +451,7 @@ class Follower:
             return None
         run = self.phase == "forward" and len(self.recording.turns) in self.recording.rows  # what is made of samples before, is data
         aside = not any(t.requires_grad or self.shadows.known(t) for t in flat(args))
-        phase = self.phase if self.phase == "backward" else ASIDE * aside
+        phase = ASIDE if aside and self.phase != "backward" else "" if self.phase == "forward" else self.phase
         return (self.line(), name, phase) if run or phase != ASIDE else None
 
     def _follow(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:

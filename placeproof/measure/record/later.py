@@ -20,7 +20,8 @@ _STEPS = 8
 class Traced:
     """A step program, and what to know about how it came about. ``divisors``: numbers that stand in the script, and may be of ranks.
     ``sure``: what can be said of the next step is said; else all of it has to be. ``split``: over an axis, layers are split; ``single``:
-    it can be compared with one process that is given the samples of all ranks, one after another."""
+    it can be compared with one process that is given the samples of all ranks, one after another; ``doubts``: what ranks do otherwise than
+    rank 0, with lines: where they cannot be compared, the step is not understood."""
 
     text: str
     ranks: tuple[int, ...]
@@ -30,6 +31,7 @@ class Traced:
     sure: bool = True
     split: bool = False
     single: bool = False
+    doubts: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from placeproof.measure.record.exchange import read_exchange
 from placeproof.measure.record.frames import line_of
@@ -85,6 +86,7 @@ class _Sampled(TorchDispatchMode):
         self.kinds: dict[int, _Kind] = {}
         self.counts = Counter[tuple[object, ...]]()
         self.off, self.looked, self.begun, self.inside = False, False, False, 0
+        self.counted, self.loading = False, False
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -120,14 +122,12 @@ class _Sampled(TorchDispatchMode):
         else:
             self.numbers.drawn |= bool(self.inside) and name.startswith(_CHANCE)
         read, writes = strided_of((args, kwargs)), strided_of(written(func, args))
-        for tensor in read:
-            if storage(tensor) not in self.kinds:  # Python has made it, of what is not seen
-                self._kind(tensor).computed = tensor.is_floating_point() or self.looked
-                if _kept(tensor):
-                    self._kind(tensor).python = hashlib.sha256(_values(tensor).tobytes()).hexdigest()
+        for tensor in (t for t in read if storage(t) not in self.kinds):
+            self._made_by_python(tensor)
         kinds = [self._kind(t) for t in read]
         made, computed = any(k.made for k in kinds), any(k.computed for k in kinds)
-        self.looked |= name in _LOOKS and any(k.read for k in kinds)
+        if name in _LOOKS:
+            self._look(kinds)
         picked = name in (*_DRAWS, *_PICKS, *_MOVES) or func.is_view
         if not picked:
             self.numbers.used |= {k.origin for k in kinds if k.origin is not None}
@@ -136,10 +136,16 @@ class _Sampled(TorchDispatchMode):
                 plain = [_values(t).tobytes() for t, k in zip(read, kinds, strict=True) if not k.read and _kept(t) and t.numel() <= _FEW]
                 beside = [repr(v) for v in tree_leaves((args, kwargs)) if isinstance(v, (int, float))]
                 out = self._told(name, out, (*beside, *plain)) if beside or plain else out
-        seen = not (self.looked and name in (*_PICKS, "lift_fresh", "fill_"))  # Python may have counted samples
+        self.numbers.chosen |= self.looked or (name in _PICKS and computed and not (made or self.inside))
+        seen = not (self._decided and name in (*_PICKS, "lift_fresh", "fill_"))  # Python may have counted samples
         computed |= not picked and bool(read) and not name.startswith(_CONSTANT)
+        if name in _MOVES and computed and not (made or self.inside):
+            for tensor in (t for t in writes if (own := self._kind(t)).read and own.origin is None and own.layout[0]):
+                self._changed(name, tensor, [repr(v) for v in tree_leaves((args, kwargs)) if isinstance(v, (int, float))])
         for tensor in (*strided_of(out), *writes):
             kind = self._kind(tensor)
+            if not (func.is_view or kind.layout[0]):
+                kind.layout = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
             kind.made, kind.read, kind.computed = kind.made or made, kind.read or any(k.read for k in kinds), kind.computed or computed
         if made or computed or self.inside or not picked:
             return out
@@ -158,11 +164,38 @@ class _Sampled(TorchDispatchMode):
             with _disable_current_modes():
                 if tensor.layout == torch.strided:
                     kind = self._kind(local(tensor))
-                    self.looked |= kind.read
+                    self._look([kind])
                     self.numbers.used |= {kind.origin} if kind.origin is not None else set()
                 return tell(tensor, *args, **kwargs)
 
         return told
+
+    def _made_by_python(self, tensor: Tensor) -> None:
+        """A tensor is made of what is not seen."""
+        self._kind(tensor).computed = tensor.is_floating_point() or self._decided
+        if _kept(tensor):
+            self._kind(tensor).python = hashlib.sha256(_values(tensor).tobytes()).hexdigest()
+
+    def _look(self, kinds: Sequence[_Kind]) -> None:
+        self.looked |= any(k.read for k in kinds)
+        self.counted |= any(k.read and not k.made for k in kinds)
+
+    @property
+    def _decided(self) -> bool:
+        """Whether samples may be picked by what Python was told. A loader does not pick them by losses."""
+        return self.counted if self.loading else self.looked
+
+    def loads(self, load: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """How a loader picks the next samples."""
+
+        def loaded(loader: Any) -> Any:
+            self.loading = True
+            try:
+                return load(loader)
+            finally:
+                self.loading = False
+
+        return loaded
 
     def _kind(self, tensor: Tensor) -> _Kind:
         place = storage(tensor)
@@ -206,6 +239,18 @@ class _Sampled(TorchDispatchMode):
         if own is not None and own.shape == whole.shape:
             whole.copy_(own)
         self.numbers.samples[origin] = _values(whole)
+
+    def gives(self, values: Any) -> None:
+        """Modules are given samples, or what is made of them."""
+        with _disable_current_modes():
+            for tensor in (t for t in strided_of(values) if _kept(t) and (kind := self._kind(t)).read and not kind.made):
+                self.numbers.given.append(_values(tensor))
+
+    def _changed(self, name: str, tensor: Tensor, beside: Sequence[str]) -> None:
+        """A part was written of what is computed of samples, which may be each rank's own part."""
+        shape, stride, offset = self._kind(tensor).layout
+        part = (tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()) - offset)
+        self._told(name, tensor.as_strided(shape, stride, offset), (part, *beside))
 
     def _next(self, name: str, tensor: Tensor) -> Origin:
         place = (line_of(self.script), name, str(tensor.dtype), tuple(tensor.shape[1:]))
@@ -288,6 +333,7 @@ class _Run:
                 with _disable_current_modes(), torch.no_grad():
                     self.register(module)
                 mode.begun = True
+                mode.gives((args, kwargs))
                 given = next((t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor) and t.dim()), None)
                 self.numbers.rows = self.numbers.rows or (0 if given is None else int(given.shape[0]))
             mode.inside += 1
@@ -343,6 +389,8 @@ def numbered(
         stack.callback(torch.set_default_dtype, default)
         stack.enter_context(mock.patch.object(torch.autograd, "backward", run.differentiated(torch.autograd.backward)))
         stack.enter_context(mock.patch.object(nn.Module, "__call__", run.called(nn.Module.__call__)))
+        loads = mode.loads(_BaseDataLoaderIter.__next__)
+        stack.enter_context(mock.patch.object(_BaseDataLoaderIter, "__next__", loads))
         for name in _TOLD:
             stack.enter_context(mock.patch.object(Tensor, name, mode.telling(getattr(Tensor, name))))
         stack.callback(run.end)

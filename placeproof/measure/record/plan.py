@@ -9,7 +9,7 @@ from hashlib import sha256
 from itertools import combinations
 
 from placeproof.core.mesh import USUAL_SPLITS
-from placeproof.measure.record.alike import differences
+from placeproof.measure.record.alike import differences, doubts
 from placeproof.measure.record.axes import Grid, ranks_of
 from placeproof.measure.record.chain import Axes, refuse_lines, refuse_loss
 from placeproof.measure.record.divided import read_divided
@@ -43,7 +43,8 @@ class StepPlan:
     samples; ``same``: axes on which all have the same samples. ``total``: elements and samples of all ranks together. ``constant``:
     by which the loss is a multiple of a mean. ``stages``: the axis of the stages of a pipeline. ``one``: all backward passes are of one
     loss. ``unlike``: what is written alike is some parameters' gradient, and a multiple of that of others: both cannot be right.
-    ``fixed``: it is of these degrees and micro-batches alone. ``not_compared``: by name, what nobody has compared."""
+    ``fixed``: it is of these degrees and micro-batches alone. ``not_compared``: by name, what nobody has compared;
+    ``doubts``: what ranks do otherwise than rank 0, which may come to the same, with lines."""
 
     grid: Grid
     splits: dict[str, str]
@@ -66,6 +67,7 @@ class StepPlan:
     unlike: bool = False
     fixed: bool = False
     notes: list[str] = field(default_factory=list)
+    doubts: list[tuple[str, int]] = field(default_factory=list)
     not_compared: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -236,6 +238,7 @@ def _computed(plan: StepPlan, recordings: Mapping[int, Recording]) -> None:
     refuse_lines(first.script, first.source, list(dict.fromkeys(past))[:8])
     if plan.layers is None and not plan.experts:
         refuse_lines(first.script, first.source, differences(recordings)[:8])
+        plan.doubts += doubts(recordings)
     text = "this adds a gradient to what is zero in this step, and no more in the next: record that one, with `--steps`"
     refuse_lines(first.script, first.source, [(text, line) for r in recordings.values() for line in r.sums][:1])
     if first.whole and (plan.gathers.axes or any(p.final.kind == "all_gather" for p in plan.parts) or plan.layers is not None):

@@ -261,7 +261,8 @@ def _traced(
     alike = count <= ALL_RANKS and not (first.statistics or "sequence" in plan.splits.values())
     split = plan.layers is not None
     ranks = tuple(sorted(recordings))
-    return Traced(text=text, ranks=ranks, world=count, notes=notes, divisors=divisors, split=split, single=alike), first
+    doubts = tuple(plan.doubts)
+    return Traced(text=text, ranks=ranks, world=count, notes=notes, divisors=divisors, split=split, single=alike, doubts=doubts), first
 
 
 def _of_samples(first: Recording, plan: StepPlan, asked: Asked, text: str, arguments: Sequence[str]) -> None:

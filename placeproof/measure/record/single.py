@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,18 +31,21 @@ class Single:
     """Of each parameter by how much ranks are apart from one process, relative to its largest element: in its values after the step, and
     in the gradient that the update reads (infinite where that is not seen). ``updates``: those of a rank, and of one process;
     ``multiple``: all gradients of ranks are one multiple of those of one process, as where a loss is divided by what is given as a
-    number."""
+    number; ``decided``: later updates have other settings, which change with samples."""
 
     left: Mapping[str, float]
     read: Mapping[str, float]
     updates: tuple[int, int] = (0, 0)
     multiple: bool = False
+    decided: bool = False
 
     @property
     def apart(self) -> str:
         """A parameter that one process ends with other values of, and by how much."""
         if self.updates[0] != self.updates[1]:
             return f"it makes {self.updates[1]} updates, and a rank {self.updates[0]}"
+        if self.decided:
+            return "a later update has other settings, which change with samples"
         name = max(self.left, key=lambda n: self.left[n])
         shown = name if name == _OTHERS else f"`{name}`"
         return f"{shown}, by {self.left[name]:.1e} of the largest element" if self.left[name] > _SAME else ""
@@ -49,12 +53,12 @@ class Single:
     @property
     def alike(self) -> bool:
         """Whether all are the same, gradients too."""
-        return self.updates[0] == self.updates[1] and max(*self.left.values(), *self.read.values()) <= _SAME
+        return self.updates[0] == self.updates[1] and not self.decided and max(*self.left.values(), *self.read.values()) <= _SAME
 
 
-def single(world: int, run: Running, *, split: bool = False) -> Single:
-    """What ranks come to beside one process, which is given the samples of all ranks that have others. ``split``: all may have the same.
-    Raises UnlikeError where they cannot be compared."""
+def single(world: int, run: Running, *, split: bool = False, rates: bool = False) -> Single:
+    """What ranks come to beside one process, which is given the samples of all ranks that have others. ``split``: all may have the same;
+    ``rates``: it may update with other settings. Raises UnlikeError where they cannot be compared."""
     try:
         ranks = run(world, {})
         given = _readers(ranks)
@@ -65,10 +69,16 @@ def single(world: int, run: Running, *, split: bool = False) -> Single:
     except InputError:
         raise UnlikeError("it does not run as one process") from None
     every = [n for _, n in sorted(ranks.items())]
-    _comparable(every, alone)
+    if not rates and len(given) == world and _decide(every, alone, run, _dealt(given)):
+        return Single({}, {}, decided=True)
+    _comparable(every, alone, rates=rates)
     _same_samples(given, alone, own)
+    if not (split or alone.chosen or any(n.chosen for n in every)):
+        _same_given([n for _, n in sorted(given.items())], alone)
     tables = [_table(n) for n in (*every, alone)]
     common = sorted(set.intersection(*({*begun} for begun, _, _ in tables)))
+    if len({len(begun) == len(common) for begun, _, _ in tables}) > 1:  # what is called alike may be another part on each rank
+        common = []
     rows = [[_row(values, common) for values in table] for table in tables]
     places = {name: _places([begun[name] for begun, _, _ in rows[:-1]], rows[-1][0][name]) for name in rows[-1][0]}
 
@@ -80,6 +90,15 @@ def single(world: int, run: Running, *, split: bool = False) -> Single:
     times = _multiple(rows[0][2], rows[-1][2])
     multiple = times is not None and abs(times - 1) > _SAME and max(far(2, times).values()) <= _SAME
     return Single(far(1), far(2), (len(every[0].settings), len(alone.settings)), multiple)
+
+
+def _decide(ranks: Sequence[Numbers], alone: Numbers, run: Running, dealt: Sequence[Origin]) -> bool:
+    """Whether ranks begin with settings of one process, go on with others, and with again others where each has samples of the next."""
+    own = ranks[0].settings
+    if own[:1] != alone.settings[:1] or all(a == b for a, b in zip(own, alone.settings, strict=False)):
+        return False
+    others = run(len(ranks), {r: {o: ranks[(r + 1) % len(ranks)].samples[o] for o in dealt} for r in range(len(ranks))})
+    return others[0].settings != own
 
 
 def _multiple(own: _Values, whole: _Values) -> float | None:
@@ -166,11 +185,19 @@ def _same_samples(ranks: Mapping[int, Numbers], alone: Numbers, own: Mapping[Ori
             raise UnlikeError("one process does not read the samples of all ranks")
 
 
-def _comparable(ranks: Sequence[Numbers], alone: Numbers) -> None:
+def _same_given(ranks: Sequence[Numbers], alone: Numbers) -> None:
+    """Raise UnlikeError where modules of one process are not given what those of all ranks are, one rank after another."""
+    for whole, *parts in zip_longest(alone.given, *(n.given for n in ranks)):
+        same = whole is not None and all(p is not None and p.shape[1:] == whole.shape[1:] and p.ndim for p in parts)
+        if not (same and np.array_equal(np.concatenate(parts), whole)):
+            raise UnlikeError("modules of one process are given other parts of samples")
+
+
+def _comparable(ranks: Sequence[Numbers], alone: Numbers, *, rates: bool) -> None:
     every = (alone, *ranks)
     if len({n.passes for n in every}) > 1 or not (alone.passes and alone.begun):
         raise UnlikeError("one process makes other backward passes")
-    if any(a != b for n in ranks for a, b in zip(n.settings, alone.settings, strict=False)):
+    if not rates and any(a != b for n in ranks for a, b in zip(n.settings, alone.settings, strict=False)):
         raise UnlikeError("one process updates with other settings")
     if any(n.python != ranks[0].python for n in ranks):
         raise UnlikeError("samples are not made by PyTorch")

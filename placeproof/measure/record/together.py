@@ -43,7 +43,8 @@ class Numbers:
     elements of parameters, as they were first read, ``double``: in double precision; ``settings`` of each update, and gradients ``read`` by
     the last one; ``drawn``: a module draws numbers of chance; ``used``: where samples are that something is computed of, and what is
     ``beside`` them there, numbers and tensors of no samples, with ``results``. ``python``: digests of
-    what Python made, of whatever, and something is computed of."""
+    what Python made, of whatever, and something is computed of; ``given``: samples, and what is made of them
+    alone, as modules are given them; ``chosen``: some may be chosen by what is computed of them."""
 
     rows: int = 0
     samples: dict[Origin, NDArray[np.generic]] = field(default_factory=dict)
@@ -65,6 +66,8 @@ class Numbers:
     beside: dict[Origin, tuple[object, ...]] = field(default_factory=dict)
     results: dict[Origin, NDArray[np.generic]] = field(default_factory=dict)
     python: list[str] = field(default_factory=list)
+    given: list[NDArray[np.generic]] = field(default_factory=list)
+    chosen: bool = False
 
 
 #: The script with so many ranks, each with the samples that it is given, and with parameters moved. It may raise InputError.
