@@ -788,11 +788,11 @@ STEPS = {
         NUMBERS.format(numbers="map(torch.tensor, ([0.5] * 4, [0.25] * 4)[:: -1 if dist.get_rank() else 1])"),
         "rank 1 computes `mul` with the tensors of rank 0 in another order",
     ),
-    "the words of all in another order": (
+    "the arguments of all in another order": (
         NUMBERS.format(numbers="('tanh', 'none') if dist.get_rank() else ('none', 'tanh')").replace(
             "out * k", "nn.functional.gelu(out, approximate=k)"
         ),
-        "rank 1 computes `gelu` with the words of rank 0 in another order",
+        "rank 1 computes `gelu` with the arguments of rank 0 in another order",
     ),
     "the layers of all in another order, with dropout": (
         """

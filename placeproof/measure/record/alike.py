@@ -48,7 +48,7 @@ def differences(recordings: Mapping[int, Recording]) -> list[tuple[str, int]]:
             orders = [[n for n in r.ordered[where] if isinstance(n, tuple) or not _among(n, mine | there)] for r in (first, other)]
             if orders[0] != orders[1] and Counter(orders[0]) == Counter(orders[1]):
                 moved = [n for n, other in zip(*orders, strict=True) if n != other]
-                what = "tensors" if isinstance(moved[0], tuple) else "words" if isinstance(moved[0], str) else "numbers"
+                what = "tensors" if isinstance(moved[0], tuple) else "arguments" if isinstance(moved[0], str) else "numbers"
                 wrong.append((f"rank {rank} computes `{where[1]}` with the {what} of rank 0 in another order", where[0]))
         for where in first.beside.keys() & other.beside.keys():
             if first.beside[where] != other.beside[where]:

@@ -32,7 +32,7 @@ _PLACES = tuple(f"_saved_{name}" for name in ("dim", "dim0", "dim1", "dims", "en
 
 #: What puts tensors together.
 _JOINS = ("Cat", "Stack")
-#: How many numbers, words and tensors are kept in their order, of an operation on a line.
+#: How many arguments and tensors are kept in their order, of an operation on a line.
 _MOST = 4096
 
 #: What an operation computes with: where, numbers, and tensors by shapes and digests.
@@ -162,7 +162,7 @@ class Computed:
             found |= {(place, values, tensors)}
             if where[2] != ASIDE:
                 order = self.recording.ordered.setdefault(place, [])
-                order += [*values, *tensors][: _MOST - len(order)]
+                order += [str(len(arguments)), *values, *tensors][: _MOST - len(order)]  # defaults are not given
         if where is not None and where[2] != ASIDE:
             for place, values, others in found:
                 self.recording.numbers.setdefault(place, set()).update(values)

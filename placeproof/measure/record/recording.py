@@ -285,7 +285,8 @@ class Recording:
     and ``buffers_left`` of all after it. ``graphs``: how often a loss is made by which operations, for each backward pass; ``joined``: a
     digest of what each of these is given, and the parameters that they read; ``dimensions``: of those that they are given, and of places.
     ``numbers``: which numbers and words these operations, backward passes and updates by hand are given; ``beside``: the shapes and
-    digests of tensors, but for parameters, gradients, samples, and what is made of these; ``ordered``: all of these, as they are given.
+    digests of tensors, but for parameters, gradients, samples, and what is made of these; ``ordered``: all of these, as they are given,
+    after how many arguments an operation is given.
     ``step``: which step of the script this is, after so many backward ``passed`` in others; ``idle``: parameters of optimizers that did
     not update; ``generated``: the passes for which a module is given what another one has made. ``kept``: what it has of parameters, also
     after the step, where that was asked for. ``past``: parameters and gradients that something else than PyTorch wrote, with lines.

@@ -24,6 +24,7 @@ import torch.distributed.tensor.parallel
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp._flat_param import FlatParameter
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives as fsdp_collectives
 from torch.nn.modules import module as modules
 from torch.nn.parallel import DistributedDataParallel
@@ -463,7 +464,9 @@ def _backward(follower: Follower) -> Iterator[None]:
             roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
             text = follower.stretches.begin(roots, gradients_of(args, kwargs))
             follower.recording.turns.append(unread(text, follower.line()) if text else read_loss(roots[0], follower.line()))
-            follower.computed.loss(roots[0].grad_fn, lambda leaf: follower.read.get(id(leaf), frozenset()))
+            known = follower.read  # of a flat parameter each rank reads pieces of its own
+            states = {key: known[key] for key, leaf in follower.leaves.items() if key in known and not isinstance(leaf, FlatParameter)}
+            follower.computed.loss(roots[0].grad_fn, lambda leaf: states.get(id(leaf), frozenset()))
             follower.phase, follower.passing = "backward", True
         original(tensors, *args, **kwargs)
         if outer:  # else activations are computed once more within a pass, and differentiated
