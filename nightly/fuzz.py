@@ -131,10 +131,16 @@ def _waited(pid: int) -> tuple[int, float]:
         pause = min(2 * pause, 0.02)
 
 
-def _computed(pid: int) -> float:
-    """Seconds that a process has computed."""
-    words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+def _computed(group: int) -> float:
+    """Seconds that the processes of a group have computed."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = path.read_text(encoding="utf-8").rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        ticks += sum(map(int, words[11:15])) if int(words[2]) == group else 0
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def judged(case: Case, ended: Ended) -> str | None:

@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -226,7 +227,7 @@ PLAIN = {"inside": "h = torch.tanh(h)", "rate": "0.1", "made": "", "divisor": "w
 RIGHT = {"layer": "nn.ReLU()", "rate": "0.1", "drawn": "", "decided": "seen += 10", "least": "1.0"}
 
 
-def _recorded(tmp_path: Path, body: str, **filled: str) -> str:
+def _recorded(tmp_path: Path, body: str, constant: Fraction | None = None, **filled: str) -> str:
     from placeproof.measure.record.record import trace
 
     text = body
@@ -234,7 +235,7 @@ def _recorded(tmp_path: Path, body: str, **filled: str) -> str:
         text = text.replace(f"{{{name}}}", value)
     head = SUMS if body is SPLIT else HEAD
     (tmp_path / "script.py").write_text(head + "\ndef train():\n" + textwrap.indent(textwrap.dedent(text), "    "))
-    return judge(read(trace(tmp_path / "script.py").text)).word
+    return judge(read(trace(tmp_path / "script.py", constant=constant).text)).word
 
 
 @pytest.fixture(scope="module")
@@ -336,3 +337,15 @@ def test_a_rate_that_samples_of_one_rank_decide_is_seen(sent: str, tmp_path: Pat
         return
     with pytest.raises(InputError, match="a later update has other settings, which change with samples"):
         _recorded(tmp_path, body, **RIGHT | {"decided": sent})
+
+
+@pytest.mark.usefixtures("_torch")
+@pytest.mark.parametrize(("divisor", "word"), [("world", ""), ("1", "refuted")])
+def test_a_constant_may_be_that_of_one_term(divisor: str, word: str, tmp_path: Path) -> None:
+    """The loss is a mean over samples of a sum of two terms: that it is once a mean says nothing of their weights."""
+    body = INSIDE.replace("mse(net(x), y)", "(0.3 * mse(out, y) * 2.0**2 + 0.7 * nn.functional.l1_loss(out, y))")
+    if word:
+        assert _recorded(tmp_path, body, Fraction(1), **PLAIN | {"divisor": divisor, "made": "out = net(x)"}) == word
+        return
+    with pytest.raises(InputError, match="the loss adds up several terms"):
+        _recorded(tmp_path, body, Fraction(1), **PLAIN | {"divisor": divisor, "made": "out = net(x)"})

@@ -110,8 +110,8 @@ def test_what_no_device_can_use_is_refused_when_it_is_lowered(modes: str, why: s
 @pytest.mark.parametrize(
     ("text", "help"),
     [
-        ("(S*, S, S, R)", "`--set N=8`, or the degree in the strategy: `(S*, S, S, R, dp=8)`"),
-        ("(R, S, S, R, shard) * tp(2)", "`--set N_shard=8`, or the degree in the strategy: `(R, S, S, R, shard=8) * tp(2)`"),
+        ("(S*, S, S, R)", "`--set P=70e9 --set N=8`, or the degree in the strategy: `(S*, S, S, R, dp=8)`"),
+        ("(R, S, S, R, shard) * tp(2)", "`--set P=70e9 --set N_shard=8`, or the degree in the strategy: `(R, S, S, R, shard=8) * tp(2)`"),
     ],
 )
 def test_a_missing_degree_is_shown_in_the_tuple(text: str, help: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,13 +48,16 @@ def in_parts(launch: Launch, recordings: Mapping[int, Recording], plan: StepPlan
     refuse_lines(first.script, first.source, texts[:8])
 
 
-def as_one_process(launch: Launch, traced: Traced, first: Recording) -> Traced:
+def as_one_process(launch: Launch, traced: Traced, first: Recording, *, given: bool = False) -> Traced:
     """Raise InputError for a step that is proved, and in numbers ends with other parameters than the script does as one process, with the
     samples of all ranks; or one of split layers that is refuted, and ends with the same. Where these cannot be compared, the program says
-    it all, and a note why. A step that is refuted is refused where a rate of the optimizer makes up for that."""
+    it all, and a note why. A step that is refuted is refused where a rate of the optimizer makes up for that, or a constant that was
+    ``given`` may be that of one term of the loss."""
     word = judge(read(traced.text), shortest=False).word if traced.single else ""
     if word == "refuted" and not traced.split:
         _unless_rates(launch, first)
+        if given and any(turn.beside for turn in first.turns):
+            _unless_weights(launch, first)
     if word not in (("proved", "refuted") if traced.split else ("proved",)):
         return traced
     try:
@@ -87,6 +90,17 @@ def _unless_rates(launch: Launch, first: Recording) -> None:
         refuse_lines(
             first.script, first.source, [(text, first.turns[0].line)], help="multiply gradients, and leave the settings as they are"
         )
+
+
+def _unless_weights(launch: Launch, first: Recording) -> None:
+    """Raise InputError where ranks make the gradients of one process, of a loss that adds up several terms."""
+    try:
+        found = beside_one(launch, first, split=False)
+    except (InputError, UnlikeError):
+        return
+    if found.alike:
+        text = "gradients are refuted for the constant that was given, and ranks make those of one process: the loss adds up several terms"
+        refuse_lines(first.script, first.source, [(text, first.turns[0].line)], help="say of which multiple of its first term the loss is")
 
 
 def in_numbers(launch: Launch, error: InputError) -> InputError:

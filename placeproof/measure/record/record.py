@@ -122,7 +122,7 @@ def trace(
         if found is None:
             raise in_numbers(launch, error) from None
         raise RefutedError(error.diagnostics, found) from error
-    return as_one_process(launch, traced, first)
+    return as_one_process(launch, traced, first, given=constant is not None)
 
 
 def _once(find: Callable[_P, _T]) -> Callable[_P, _T]:
