@@ -112,8 +112,9 @@ def _program(texts: Sequence[str], words: Sequence[Word]) -> int | None:
             return at
     for at, word in enumerate(words):
         named = word.text and all(isinstance(part, Open) and _may_be_program(part) for part in word.text)
-        behind = set(_options(rest.text for rest in words[at + 1 :]))
-        if named and behind & _MARKS and not (at and texts[at - 1].startswith("-")):
+        if not named or (at and texts[at - 1].startswith("-")):
+            continue
+        if _MARKS & set(_options(rest.text for rest in words[at + 1 :])):
             return at
     return None
 
