@@ -149,6 +149,22 @@ def test_settings_that_samples_decide_are_told_from_those_of_a_schedule(turned: 
             single(2, running)
 
 
+def test_a_script_that_does_not_run_with_samples_of_the_next_rank_is_not_compared() -> None:
+    """As where ranks have other numbers of them."""
+    drawn = (1, "randn", "torch.float64", (), 1)
+
+    def running(world: int, samples: Mapping[int, Samples]) -> Mapping[int, Numbers]:
+        if world == 2 and samples:
+            refuse("PP603", "sizes do not match", help="none")
+        found = {r: _numbers(WHOLE, WHOLE, settings=("lr 1", f"lr {world}")) for r in range(world)}
+        for rank, own in found.items():
+            own.rows, own.samples[drawn] = 2, np.array([1.0, 2.0 + rank])
+        return found
+
+    with pytest.raises(UnlikeError, match="does not run as one process"):
+        single(2, running)
+
+
 def test_a_script_that_needs_its_ranks_is_not_compared() -> None:
     def running(world: int, _: Mapping[int, Samples]) -> Mapping[int, Numbers]:
         if world == 1:

@@ -23,14 +23,15 @@ def differences(recordings: Mapping[int, Recording]) -> list[tuple[str, int]]:
     """What ranks compute otherwise than rank 0, with the lines of the script."""
     first, wrong = recordings[0], list[tuple[str, int]]()
     for rank, other in recordings.items():
-        pairs = zip(first.joined, other.joined, first.turns, strict=False)
-        text = f"the loss of rank {rank} is made by the operations of rank 0, but of other parameters, or in another order"
-        wrong += [(text, turn.line) for own, theirs, turn in pairs if own != theirs and first.graphs == other.graphs]
-        for own, theirs, turn in zip(first.graphs, other.graphs, first.turns, strict=False):
+        graphs = zip(first.graphs, other.graphs, first.joined, other.joined, first.turns, strict=False)
+        for own, theirs, joined, there_joined, turn in graphs:
             if own != theirs:
                 apart = sorted(dict(set(own) ^ set(theirs)))
                 listed = ", ".join(dict.fromkeys(f"`{name.partition('Backward')[0]}`" for name in apart[:3]))
                 wrong.append((f"the loss of rank {rank} is made by other operations than that of rank 0: {listed}", turn.line))
+            elif joined != there_joined:
+                text = f"the loss of rank {rank} is made by the operations of rank 0, but of other parameters, or in another order"
+                wrong.append((text, turn.line))
         for call, its in zip(first.calls, other.calls, strict=False):
             if len(call.given) != len(its.given) and call.line == its.line:
                 wrong.append((f"rank {rank} gives a module {len(its.given)} tensors, and rank 0 {len(call.given)}", call.line))

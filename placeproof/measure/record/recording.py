@@ -286,17 +286,17 @@ class Recording:
     digest of what each of these is given, and the parameters that they read; ``dimensions``: of those that they are given, and of places.
     ``numbers``: which numbers and words these operations, backward passes and updates by hand are given; ``beside``: the shapes and
     digests of tensors, but for parameters, gradients, samples, and what is made of these; ``ordered``: all of these, as they are given,
-    after how many arguments an operation is given.
-    ``step``: which step of the script this is, after so many backward ``passed`` in others; ``idle``: parameters of optimizers that did
-    not update; ``generated``: the passes for which a module is given what another one has made. ``kept``: what it has of parameters, also
-    after the step, where that was asked for. ``past``: parameters and gradients that something else than PyTorch wrote, with lines.
-    ``whole``: a line at which an optimizer makes one number of several elements. ``own``: gradients were multiplied by a number of the
-    script's own. ``relabelled``: what was received is read with other values before backward has ended there. ``by_others``: buffers, or
-    copies of parameters, are what other ranks made of them. ``sums``: lines that added gradients to zeros that the next step does not
-    have. ``goes_on``: another step begins. ``copied``: the step trains a copy of a parameter; ``copies``: it trains what there is a copy
-    of; ``adapted``: steps that train copies for the sake of others, or are taken back, with the line at which that is seen. ``groups``:
-    with which settings optimizers update parameters, by name; ``grouped``: how many unlike groups they have, none where there is one with
-    what the optimizer has by itself; ``grouped_at``: the line that made the last one."""
+    after how many arguments an operation is given. ``step``: which step of the script this is, after so many backward ``passed`` in
+    others; ``idle``: parameters of optimizers that did not update; ``generated``: the passes for which a module is given what another one
+    has made. ``kept``: what it has of parameters, also after the step, where that was asked for. ``past``: parameters and gradients that
+    something else than PyTorch wrote, with lines. ``whole``: a line at which an optimizer makes one number of several elements. ``own``:
+    gradients were multiplied by a number of the script's own. ``relabelled``: what was received is read with other values before backward
+    has ended there. ``by_others``: buffers, or copies of parameters, are what other ranks made of them. ``sums``: lines that added
+    gradients to zeros that the next step does not have. ``goes_on``: another step begins. ``copied``: the step trains a copy of a
+    parameter; ``copies``: it trains what there is a copy of; ``adapted``: steps that train copies for the sake of others, or are taken
+    back, with the line at which that is seen. ``groups``: with which settings optimizers update parameters, by name; ``grouped``: how many
+    unlike groups they have, none where there is one with what the optimizer has by itself; ``grouped_at``: the line that made the last
+    one."""
 
     rank: int
     world: int

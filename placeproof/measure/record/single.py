@@ -62,15 +62,16 @@ def single(world: int, run: Running, *, split: bool = False, rates: bool = False
     try:
         ranks = run(world, {})
         given = _readers(ranks)
-        own = {origin: samples_of_all(given, origin) for origin in _dealt(given)} | _by_number(given)
+        dealt = _dealt(given)
+        own = {origin: samples_of_all(given, origin) for origin in dealt} | _by_number(given)
         if not (own or split):
             raise UnlikeError("all ranks have the same samples")
         alone = run(1, {0: own})[0]
+        every = [n for _, n in sorted(ranks.items())]
+        if not rates and len(given) == world and _decide(every, alone, run, dealt):
+            return Single({}, {}, decided=True)
     except InputError:
         raise UnlikeError("it does not run as one process") from None
-    every = [n for _, n in sorted(ranks.items())]
-    if not rates and len(given) == world and _decide(every, alone, run, _dealt(given)):
-        return Single({}, {}, decided=True)
     _comparable(every, alone, rates=rates)
     _same_samples(given, alone, own)
     if not (split or alone.chosen or any(n.chosen for n in every)):
