@@ -18,16 +18,16 @@ from trace_steps import HEAD
 
 from placeproof.core.diagnostics import InputError, refuse
 from placeproof.measure.record.single import Single, single
-from placeproof.measure.record.together import Numbers, Samples, UnlikeError
+from placeproof.measure.record.together import Numbers, Samples, Settings, UnlikeError
 from placeproof.programs import read
 from placeproof.semantics.judge.verdict import judge
 
 WHOLE = np.arange(12.0).reshape(4, 3) + 0.25
 
 
-def _numbers(begun: np.ndarray, left: np.ndarray, read: np.ndarray | None = None, *, settings: Sequence[str] = ("lr 1",)) -> Numbers:
+def _numbers(begun: np.ndarray, left: np.ndarray, read: np.ndarray | None = None, *, rates: Sequence[float] = (1.0,)) -> Numbers:
     made = {} if read is None else {"0 w": read}
-    return Numbers(begun={"0 w": begun}, left={"0 w": left}, read=made, settings=list(settings), passes=1)
+    return Numbers(begun={"0 w": begun}, left={"0 w": left}, read=made, settings=[[{"lr": rate}] for rate in rates], passes=1)
 
 
 def _single(ranks: Sequence[Numbers], alone: Numbers, *, split: bool = True) -> Single:
@@ -35,7 +35,7 @@ def _single(ranks: Sequence[Numbers], alone: Numbers, *, split: bool = True) -> 
     for rank, own in enumerate(ranks if not split else ()):
         own.rows, own.samples[drawn] = 2, np.array([rank, 2.0])
 
-    def running(world: int, _: Mapping[int, Samples]) -> Mapping[int, Numbers]:
+    def running(world: int, _: Mapping[int, Samples], __: Sequence[Settings]) -> Mapping[int, Numbers]:
         return {0: alone} if world == 1 else dict(enumerate(ranks))
 
     return single(len(ranks), running, split=split)
@@ -69,7 +69,7 @@ def test_gradients_count_where_a_step_may_be_taken_for_the_same() -> None:
 
 
 def test_one_process_makes_as_many_updates() -> None:
-    copies = [_numbers(WHOLE, WHOLE, settings=("lr 1", "lr 1"))] * 2
+    copies = [_numbers(WHOLE, WHOLE, rates=(1.0, 1.0))] * 2
     assert _single(copies, _numbers(WHOLE, WHOLE)).apart == "it makes 1 updates, and a rank 2"
 
 
@@ -77,10 +77,10 @@ def test_one_process_makes_as_many_updates() -> None:
     ("alone", "why"),
     [
         (_numbers(WHOLE + 1, WHOLE), "begin with other parameters"),
-        (_numbers(WHOLE, WHOLE, settings=("lr 2",)), "other settings"),
-        (Numbers(begun={"0 w": WHOLE}, left={"0 w": WHOLE}, settings=["lr 1"], passes=2), "other backward passes"),
-        (Numbers(begun={"0 w": WHOLE}, left={"0 w": WHOLE}, settings=["lr 1"], passes=1, drawn=True), "of chance"),
-        (Numbers(begun={"0 w": WHOLE}, left={"0 w": WHOLE}, settings=["lr 1"], passes=1, double=False), "double precision"),
+        (_numbers(WHOLE, WHOLE, rates=(2.0,)), "other settings"),
+        (Numbers(begun={"0 w": WHOLE}, left={"0 w": WHOLE}, settings=[[{"lr": 1.0}]], passes=2), "other backward passes"),
+        (Numbers(begun={"0 w": WHOLE}, left={"0 w": WHOLE}, settings=[[{"lr": 1.0}]], passes=1, drawn=True), "of chance"),
+        (Numbers(begun={"0 w": WHOLE}, left={"0 w": WHOLE}, settings=[[{"lr": 1.0}]], passes=1, double=False), "double precision"),
     ],
 )
 def test_what_is_another_run_is_not_compared(alone: Numbers, why: str) -> None:
@@ -122,11 +122,12 @@ def test_modules_of_one_process_are_given_what_those_of_ranks_are() -> None:
 
 def test_parts_that_are_called_alike_are_found_by_their_values() -> None:
     """Each of two ranks has one of two heads, by the name of the first."""
-    ranks = [Numbers(begun={"0 h.0": WHOLE[i : i + 2]}, left={"0 h.0": WHOLE[i : i + 2] + 1}, settings=["lr 1"], passes=1) for i in (0, 2)]
+    ones: list[Settings] = [[{"lr": 1.0}]]
+    ranks = [Numbers(begun={"0 h.0": WHOLE[i : i + 2]}, left={"0 h.0": WHOLE[i : i + 2] + 1}, settings=ones, passes=1) for i in (0, 2)]
     begun = {"0 h.0": WHOLE[:2], "1 h.1": WHOLE[2:]}
     for last in (1.0, 2.0):
         left = {"0 h.0": WHOLE[:2] + 1, "1 h.1": WHOLE[2:] + last}
-        assert bool(_single(ranks, Numbers(begun=begun, left=left, settings=["lr 1"], passes=1)).apart) == (last == 2.0)
+        assert bool(_single(ranks, Numbers(begun=begun, left=left, settings=[[{"lr": 1.0}]], passes=1)).apart) == (last == 2.0)
 
 
 @pytest.mark.parametrize("turned", [True, False])
@@ -134,29 +135,70 @@ def test_settings_that_samples_decide_are_told_from_those_of_a_schedule(turned: 
     """``turned``: where ranks have samples of each other, a later update has other settings."""
     drawn = (1, "randn", "torch.float64", (), 1)
 
-    def running(world: int, samples: Mapping[int, Samples]) -> Mapping[int, Numbers]:
-        found = {r: _numbers(WHOLE, WHOLE, settings=("lr 1", "lr 2")) for r in range(world)}
+    def running(world: int, samples: Mapping[int, Samples], settings: Sequence[Settings]) -> Mapping[int, Numbers]:
+        found = {r: _numbers(WHOLE, WHOLE, rates=(1.0, 2.0)) for r in range(world)}
         for rank, own in found.items():
             own.rows, own.samples[drawn] = 2, samples.get(rank, {}).get(drawn, np.array([1.0, 2.0 + rank]))
             if world == 1 or (turned and own.samples[drawn][1] != 2.0 + rank):
-                own.settings[1] = "lr 3"
+                own.settings[1] = [{"lr": 3.0}]
+            own.settings = list(settings) or own.settings
         return found
 
     if turned:
         assert single(2, running).apart == "a later update has other settings, which change with samples"
     else:
-        with pytest.raises(UnlikeError, match="other settings"):
-            single(2, running)
+        assert single(2, running).lent
+
+
+@pytest.mark.parametrize("wrong", [0.0, 1e-3])
+def test_one_process_is_compared_with_the_settings_of_ranks(wrong: float) -> None:
+    """As where a rate is multiplied by the number of ranks; other groups cannot be lent."""
+    drawn = (1, "randn", "torch.float64", (), 1)
+
+    def running(world: int, _: Mapping[int, Samples], settings: Sequence[Settings]) -> Mapping[int, Numbers]:
+        rate = settings[0][0]["lr"] if settings else float(world)
+        assert isinstance(rate, float)
+        found = {r: _numbers(WHOLE, WHOLE * rate + (wrong if world == 2 else 0.0), rates=(rate,)) for r in range(world)}
+        for rank, own in found.items():
+            own.rows, own.samples[drawn] = 2, np.array([1.0, 2.0 + rank])
+        return found
+
+    assert bool(single(2, running).apart) == bool(wrong)
+    assert single(2, running).lent
+
+    def grouped(world: int, samples: Mapping[int, Samples], settings: Sequence[Settings]) -> Mapping[int, Numbers]:
+        found = running(world, samples, settings)
+        for own in found.values() if world == 1 else ():
+            own.settings[0] = [{"lr": 2.0}, {"lr": 1.0}]
+        return found
+
+    with pytest.raises(UnlikeError, match="other settings"):
+        single(2, grouped)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_samples_of_all_ranks_may_lie_one_after_another_in_either_dimension(axis: int) -> None:
+    """A tensor has four micro-batches of two samples; or four samples of two numbers, of which a module is given two."""
+    drawn = (1, "randn", "torch.float64", (), 1)
+
+    def running(world: int, samples: Mapping[int, Samples], _: Sequence[Settings]) -> Mapping[int, Numbers]:
+        found = {r: _numbers(WHOLE, WHOLE) for r in range(world)}
+        for rank, own in found.items():
+            own.rows, own.samples[drawn] = 2, samples.get(rank, {}).get(drawn, np.arange(8.0).reshape(4, 2) + 10 * rank)
+            own.given.append(own.samples[drawn][0] if axis else own.samples[drawn])
+        return found
+
+    assert not single(2, running).apart
 
 
 def test_a_script_that_does_not_run_with_samples_of_the_next_rank_is_not_compared() -> None:
     """As where ranks have other numbers of them."""
     drawn = (1, "randn", "torch.float64", (), 1)
 
-    def running(world: int, samples: Mapping[int, Samples]) -> Mapping[int, Numbers]:
+    def running(world: int, samples: Mapping[int, Samples], settings: Sequence[Settings]) -> Mapping[int, Numbers]:
         if world == 2 and samples:
             refuse("PP603", "sizes do not match", help="none")
-        found = {r: _numbers(WHOLE, WHOLE, settings=("lr 1", f"lr {world}")) for r in range(world)}
+        found = {r: _numbers(WHOLE, WHOLE, rates=(1.0, float(world))) for r in range(world)}
         for rank, own in found.items():
             own.rows, own.samples[drawn] = 2, np.array([1.0, 2.0 + rank])
         return found
@@ -166,7 +208,7 @@ def test_a_script_that_does_not_run_with_samples_of_the_next_rank_is_not_compare
 
 
 def test_a_script_that_needs_its_ranks_is_not_compared() -> None:
-    def running(world: int, _: Mapping[int, Samples]) -> Mapping[int, Numbers]:
+    def running(world: int, _: Mapping[int, Samples], __: Sequence[Settings]) -> Mapping[int, Numbers]:
         if world == 1:
             refuse("PP603", "there is no rank 1", help="two")
         return {0: _numbers(WHOLE, WHOLE)}
@@ -300,16 +342,24 @@ def test_what_one_rank_decides_by_its_samples_is_seen(tmp_path: Path) -> None:
     ],
 )
 def test_what_ranks_do_otherwise_is_refused_where_they_cannot_be_compared(inside: str, said: str, tmp_path: Path) -> None:
-    """The rate is that of a process times the number of ranks, so that one process updates with another."""
-    filled = PLAIN | {"inside": inside, "rate": "0.1 * world"}
+    filled = PLAIN | {"inside": inside, "made": "assert world > 1"}
     if not said:
         assert _recorded(tmp_path, INSIDE, **filled) == "proved"
         return
     with pytest.raises(InputError, match=re.escape(said)) as refused:
         _recorded(tmp_path, INSIDE, **filled)
-    assert (
-        refused.value.diagnostics[0].help == "it cannot be compared with the script as one process: one process updates with other settings"
-    )
+    assert refused.value.diagnostics[0].help == "it cannot be compared with the script as one process: it does not run as one process"
+
+
+@pytest.mark.usefixtures("_torch")
+@pytest.mark.parametrize("rolled", ["1", "1 + rank"])
+def test_a_rate_that_is_multiplied_by_the_number_of_ranks_is_lent(rolled: str, tmp_path: Path) -> None:
+    filled = PLAIN | {"inside": f"h = h.roll({rolled}, 1)", "rate": "0.1 * world"}
+    if rolled == "1":
+        assert _recorded(tmp_path, INSIDE, **filled) == "proved"
+        return
+    with pytest.raises(InputError, match="other values than the script does as one process"):
+        _recorded(tmp_path, INSIDE, **filled)
 
 
 @pytest.mark.usefixtures("_torch")

@@ -384,8 +384,9 @@ def test_a_factor_with_two_readings_proposes_the_number_of_ranks_that_decides_it
         (mse(net(xs), ys) / 4).backward()
     optimizer.step()
     """
-    ((name, said),) = read(recorded(tmp_path, body)).not_compared
-    assert name == "factors"
+    (name, said), (other, why) = read(recorded(tmp_path, body)).not_compared
+    assert (name, other) == ("factors", "process")
+    assert why == "ranks beside the script as one process: it does not run as one process"
     assert "1 / 4 can be read in several ways, which no other number of ranks told apart (`--world 5` would)" in said
     assert "1 / microbatches" in (text := recorded(tmp_path, body, world=5))
     assert verdict(text) == "proved"
@@ -432,7 +433,8 @@ def test_buffers_in_which_ranks_end_are_no_part_of_what_is_proved(tmp_path: Path
     text = recorded(tmp_path, SEEN.format("self.seen += 1") + body)
     assert "not_compared" not in text
     text = recorded(tmp_path, SEEN.format("self.seen += 1") + body, world=9)
-    assert 'not_compared(ranks="of 9 ranks these were run, each alone: 0, 1")' in text.splitlines()
+    ran = 'ranks="of 9 ranks these were run, each alone: 0, 1"'
+    assert f'not_compared({ran}, process="ranks beside the script as one process: there are more than 8 ranks")' in text.splitlines()
 
 
 #: A module that counts something.

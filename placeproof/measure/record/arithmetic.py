@@ -160,7 +160,8 @@ class Arithmetic:
         factor = None if self._tracked(right) else number(right)
         if name in ("mul", "div") and (factor is not None or not isinstance(right, Tensor)):
             far = name == "mul" and not isinstance(right, Tensor) and right == inf
-            self._one(out, left, self._infinite if far else lambda n: self._by(n, factor, name))
+            exact = factor or (_exact(right) if self.library() else None)
+            self._one(out, left, self._infinite if far else lambda n: self._by(n, exact if self.of_norms(n) else factor, name))
             return
         if name in ("add", "sub") and (not alpha or (right == 0 if not isinstance(right, Tensor) else factor is None and _is_zero(right))):
             self._one(out, left, lambda n: n)
@@ -212,7 +213,7 @@ class Arithmetic:
 
     def _times(self, number: int, factor: Fraction) -> int:
         if self.of_norms(number):
-            return self._clip(number, factor)
+            return self._clip(number, factor, "times")
         if self.nodes.is_parameter(number):
             return NOTHING
         return self.nodes.scaled(number, factor, self.line)
@@ -302,7 +303,8 @@ class Arithmetic:
     def _power(self, number: int, exponent: Fraction) -> int:
         if number <= ZERO or self.nodes.is_parameter(number):
             return min(number, ZERO) if number <= ZERO else NOTHING
-        return self._clip(number) if self.nodes[number].kind == "clip" else self.nodes.power(number, exponent, self.line)
+        power = self.nodes.power(number, exponent, self.line)
+        return self._clip(number) if self.nodes[number].kind == "clip" and self.nodes[power].kind != "share" else power
 
     def _sum(self, elements: Mapping[int, int]) -> int:
         if all(self.nodes.is_parameter(n) for n in elements):
@@ -345,10 +347,10 @@ class Arithmetic:
         """Whether a term is a norm, or a number that is made of one."""
         return self.nodes.is_norm(number) or self.nodes[number].kind == "clip"
 
-    def _clip(self, number: int, factor: Fraction = Fraction(1)) -> int:
-        if abs(factor) == 1 and self.nodes[number].kind == "clip":
+    def _clip(self, number: int, factor: Fraction = Fraction(1), text: str = "") -> int:
+        if abs(factor) == 1 and self.nodes[number].kind == "clip" and self.nodes[number].text == text:
             return number
-        return self.nodes.add(Node(kind="clip", of=(number,), factor=abs(factor), op=self._given(), line=self.line))
+        return self.nodes.add(Node(kind="clip", of=(number,), factor=abs(factor), op=self._given(), text=text, line=self.line))
 
     def _given(self) -> str:
         """Whether a number is one that PyTorch's own clipping was given."""

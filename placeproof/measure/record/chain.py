@@ -32,14 +32,15 @@ class ChainStep:
 @dataclass(frozen=True, slots=True)
 class Clip:
     """Clipping by a norm. ``over``: for each parameter that is in the norm, the axes over which squares are summed, and ``sums``: which
-    collectives do that; ``of``: the gradients of which the norm is, as terms. ``numbers``: with which something is made of the norm, and
-    whether PyTorch was given each."""
+    collectives do that; ``shares``: in how many parts its squares were cut before; ``of``: the gradients of which the norm is, as terms.
+    ``numbers``: with which something is made of the norm, and whether PyTorch was given each."""
 
     over: tuple[tuple[int, Axes], ...]
     of: frozenset[int] = frozenset()
     numbers: tuple[tuple[Fraction, bool], ...] = ()
     line: int = field(default=0, compare=False)
     sums: tuple[tuple[int, tuple[int, ...]], ...] = field(default=(), compare=False)
+    shares: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,12 +237,13 @@ def _clip(nodes: Nodes, number: int, axes: Callable[[str], Axes]) -> Clip:
         factor = nodes[factor].of[0]
     over: dict[int, Axes] = {}
     sums: dict[int, tuple[int, ...]] = {}
-    counts: dict[int, int] = {}
+    counts, shares = dict[int, int](), dict[int, int]()
     line = nodes[number].line
-    for term, count, spans, within in _squares(nodes, factor, (), (), axes):
+    for term, count, spans, within, share in _squares(nodes, factor, (), (), axes):
         counts[term] = counts.get(term, 0) + count
         for state in nodes.states(term):
-            if over.setdefault(state, spans) != spans or sums.setdefault(state, within) != within:
+            alike = over.setdefault(state, spans) == spans and sums.setdefault(state, within) == within
+            if not alike or shares.setdefault(state, share) != share:
                 raise UnreadableError("squares of parts of a gradient are summed over other ranks", line)
     if gradient not in counts and nodes.states(gradient) & set(over):
         text = "gradients are clipped by a norm of what they are not: of others, or of what was exchanged or scaled since"
@@ -250,21 +252,24 @@ def _clip(nodes: Nodes, number: int, axes: Callable[[str], Axes]) -> Clip:
         text = f"a norm of {counts[gradient]} elements clips {nodes.clipped.get(number, 0)}: it has to have each of them once"
         raise UnreadableError(text, line)
     known = tuple(n for n in numbers if n[0] != 1)
-    return Clip(tuple(sorted(over.items())), frozenset(counts), known, line, tuple(sorted(sums.items())))
+    cut = tuple(sorted((state, share) for state, share in shares.items() if share > 1))
+    return Clip(tuple(sorted(over.items())), frozenset(counts), known, line, tuple(sorted(sums.items())), cut)
 
 
 def _squares(
     nodes: Nodes, number: int, spans: Axes, sums: tuple[int, ...], axes: Callable[[str], Axes]
-) -> list[tuple[int, int, Axes, tuple[int, ...]]]:
-    """The gradients of which a norm is, with how many elements of each it has, the axes over which their squares are summed, and in which
-    sums over ranks."""
+) -> list[tuple[int, int, Axes, tuple[int, ...], int]]:
+    """The gradients of which a norm is, with how many elements of each it has, the axes over which their squares are summed, in which
+    sums over ranks, and in how many parts they were cut before."""
     node = nodes[number]
     if node.kind == "norm" and not spans:
         return _squares(nodes, node.of[0], (), (), axes)
     if node.kind == "sum_squares" and node.count:
-        return [(node.of[0], node.count, spans, sums)]
+        return [(node.of[0], node.count, spans, sums, 1)]
     if node.kind == "sum_squares":
         return [square for n in node.of for square in _squares(nodes, n, spans, sums, axes)]
+    if node.kind == "share":
+        return [(*square[:4], square[4] * node.count) for square in _squares(nodes, node.of[0], spans, sums, axes)]
     if node.kind == "all_reduce" and node.op == "sum" and nodes.is_squared(number):
         return _squares(nodes, node.of[0], (*spans, *(a for k in node.axes for a in axes(k))), (*sums, node.turn), axes)
     raise UnreadableError(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from placeproof.core.diagnostics import InputError
 from placeproof.measure.record.chain import BY_HAND, refuse_lines, refuse_loss
-from placeproof.measure.record.later import Traced
+from placeproof.measure.record.later import Traced, without
 from placeproof.measure.record.launch import ALL_RANKS, Launch, faked, forked, numbers_of, others_of, parts_of
 from placeproof.measure.record.plan import StepPlan, unlike_ends
 from placeproof.measure.record.recording import UNCHANGED, UNSEEN, Recording
 from placeproof.measure.record.single import Single, single
-from placeproof.measure.record.together import Numbers, Samples, UnlikeError
+from placeproof.measure.record.together import Numbers, Samples, Settings, UnlikeError
 from placeproof.programs import read
 from placeproof.semantics.judge.verdict import judge
 
@@ -51,24 +51,27 @@ def in_parts(launch: Launch, recordings: Mapping[int, Recording], plan: StepPlan
 def as_one_process(launch: Launch, traced: Traced, first: Recording, *, given: bool = False) -> Traced:
     """Raise InputError for a step that is proved, and in numbers ends with other parameters than the script does as one process, with the
     samples of all ranks; or one of split layers that is refuted, and ends with the same. Where these cannot be compared, the program says
-    it all, and a note why. A step that is refuted is refused where a rate of the optimizer makes up for that, or a constant that was
-    ``given`` may be that of one term of the loss."""
-    word = judge(read(traced.text), shortest=False).word if traced.single else ""
-    if word == "refuted" and not traced.split:
+    so. A step that is refuted is refused where a rate of the optimizer makes up for that, or a constant that was ``given`` may be that of
+    one term of the loss."""
+    word = judge(read(traced.text), shortest=False).word
+    if word == "refuted" and not (traced.split or traced.apart):
         _unless_rates(launch, first)
         if given and any(turn.beside for turn in first.turns):
             _unless_weights(launch, first)
-    if word not in (("proved", "refuted") if traced.split else ("proved",)):
+    if word not in (("proved", "refuted") if traced.split and not traced.apart else ("proved",)):
         return traced
     try:
-        found = beside_one(launch, first, split=traced.split)
+        found = beside_one(launch, first, split=traced.split, apart=traced.apart)
     except UnlikeError as why:
         refuse_lines(first.script, first.source, [*traced.doubts[:8]], help=f"it cannot be compared with the script as one process: {why}")
-        return replace(traced, notes=(*traced.notes, f"Not compared in numbers with the script as one process: {why}."))
+        return without(traced, "process", f"ranks beside the script as one process: {why}") if word == "proved" else traced
     if word == "proved" and found.apart:
         text = f"what ranks do is proved, and in numbers they end with other values than the script does as one process: {found.apart}"
         help = "something that the script reads, or decides, is not what one process has: a sample, a number of one rank, a part of a layer"
         refuse_lines(first.script, first.source, [(text, 0)], help=help)
+    if found.lent:
+        note = "One process would update with other settings: it was compared with those of ranks."
+        traced = replace(traced, notes=(*traced.notes, note))
     if word == "refuted" and found.alike:
         text = (
             "what is read of this step is wrong, and in numbers it ends with what the script ends with as one process: it is not understood"
@@ -117,17 +120,19 @@ def in_numbers(launch: Launch, error: InputError) -> InputError:
     return type(error)([replace(first, notes=(*first.notes, note)), *others])
 
 
-def beside_one(launch: Launch, first: Recording, *, split: bool, rates: bool = False) -> Single:
+def beside_one(launch: Launch, first: Recording, *, split: bool, rates: bool = False, apart: str = "") -> Single:
     """Ranks beside one process, after some steps or one; with ``rates`` of their own or not. Raises UnlikeError where they cannot be
-    compared, or one trains a multiple of the other: of factors the program speaks."""
+    compared, as is seen before (``apart``) or here, or one trains a multiple of the other: of factors the program speaks."""
+    if apart:
+        raise UnlikeError(apart)
     if sum(state.numel for state in first.states) > _LARGE:
         raise UnlikeError(f"it has more than {_LARGE:,} parameters")
 
     def after(steps: int) -> Single | UnlikeError:
         passes, aside = first.passed + steps * len(first.turns), _ASIDE if split else 0.0
 
-        def run(world: int, samples: Mapping[int, Samples]) -> Mapping[int, Numbers]:
-            return forked(launch.of(world), numbers_of(samples, 0, 0.0, passes, aside, mean=True))
+        def run(world: int, samples: Mapping[int, Samples], settings: Sequence[Settings]) -> Mapping[int, Numbers]:
+            return forked(launch.of(world), numbers_of(samples, 0, 0.0, passes, aside, mean=True, settings=settings))
 
         try:
             return single(first.world, run, split=split, rates=rates)

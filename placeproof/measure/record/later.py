@@ -19,9 +19,9 @@ _STEPS = 8
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traced:
     """A step program, and what to know about how it came about. ``divisors``: numbers that stand in the script, and may be of ranks.
-    ``sure``: what can be said of the next step is said; else all of it has to be. ``split``: over an axis, layers are split; ``single``:
-    it can be compared with one process that is given the samples of all ranks, one after another; ``doubts``: what ranks do otherwise than
-    rank 0, with lines: where they cannot be compared, the step is not understood."""
+    ``sure``: what can be said of the next step is said; else all of it has to be. ``split``: over an axis, layers are split; ``apart``: why
+    it cannot be compared with one process that is given the samples of all ranks, one after another; ``doubts``: what ranks do otherwise
+    than rank 0, with lines: where they cannot be compared, the step is not understood."""
 
     text: str
     ranks: tuple[int, ...]
@@ -30,7 +30,7 @@ class Traced:
     divisors: tuple[int, ...] = ()
     sure: bool = True
     split: bool = False
-    single: bool = False
+    apart: str = ""
     doubts: tuple[tuple[str, int], ...] = ()
 
 
@@ -82,14 +82,16 @@ class Later:
         except InputError as error:
             if not traced.sure:
                 raise
-            return _without(traced, f"step {number} cannot be said: {error.diagnostics[0].message}")
+            return without(traced, "next_step", f"step {number} cannot be said: {error.diagnostics[0].message}")
         following, another = read(found.text), not {*other.updates} & {*first.updates}
         if judge(following).word != "proved":
             if another:  # it may be a model of another kind, as one that the first is compared with
-                return _without(traced, f"step {number} trains other parameters, and is not proved: `--steps {number}` records it")
+                return without(
+                    traced, "next_step", f"step {number} trains other parameters, and is not proved: `--steps {number}` records it"
+                )
             return _noted(found, f"This is step {number}: step {self.launch.step} is proved by itself.")
         if following.loss != program.loss and not another:
-            return _without(traced, f"step {number} trains another loss")
+            return without(traced, "next_step", f"step {number} trains another loss")
         return _noted(traced, f"Step {number} is proved, too. Later ones are not looked at: `--steps K` records one.")
 
 
@@ -103,15 +105,14 @@ def _noted(traced: Traced, note: str) -> Traced:
     return replace(traced, text=f"{head}\n# {note}\n{rest}", notes=(*traced.notes, note))
 
 
-def _without(traced: Traced, text: str) -> Traced:
-    """A program that says of the next step what nobody has compared."""
+def without(traced: Traced, name: str, text: str) -> Traced:
+    """A program that says, by name, what nobody has compared."""
     lines = traced.text.splitlines(keepends=True)
     quoted = text.replace('"', "'").replace("\\", "/")
     place = next((i for i, line in enumerate(lines) if line.startswith("not_compared(")), None)
     if place is not None:
-        lines[place] = f'{lines[place].rstrip()[:-1]}, next_step="{quoted}")\n'
+        lines[place] = f'{lines[place].rstrip()[:-1]}, {name}="{quoted}")\n'
     else:
-        lines.insert(
-            next(i for i, line in enumerate(lines) if line.startswith(("group(", "place("))), f'not_compared(next_step="{quoted}")\n'
-        )
-    return replace(traced, text="".join(lines), notes=(*traced.notes, text))
+        place = next(i for i, line in enumerate(lines) if line.startswith(("group(", "place(")))
+        lines.insert(place, f'not_compared({name}="{quoted}")\n')
+    return replace(traced, text="".join(lines), notes=(*traced.notes, f"Not compared: {text}"))

@@ -13,6 +13,8 @@ from fractions import Fraction
 NOTHING, ZERO = 0, 1
 #: What is said of an update of what has been updated in this step.
 AGAIN = "a second update in one step"
+#: How far the square of a root is from the number, at most.
+_ROUNDED = Fraction(1, 10**12)
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce")
 
 
@@ -22,8 +24,9 @@ class Node:
 
     ``kind``: "param" and "updated" (parameter ``index`` before and after its update), "pass" (its gradient, of backward pass ``turn``),
     "partial" (that of a split parameter, still to be summed over ``axes``), "scale" (by ``factor``), "add", one of :data:`COLLECTIVES`,
-    "square", "sum_squares" (of ``count`` elements of one gradient, or of several such sums), "norm" (its root), "clip" (a number made of a
-    norm with a number, ``factor``; ``op``: "given" where a function of PyTorch was given that), "infinite" (that times what is infinite),
+    "square", "sum_squares" (of ``count`` elements of one gradient, or of several such sums), "share" (one of ``count`` equal parts of
+    such a sum), "norm" (the root of one), "clip" (a number made of a norm with a number, ``factor``; ``op``: "given" where a function of
+    PyTorch was given that; ``text``: "times" where that is the norm times the number), "infinite" (that times what is infinite),
     "clipped" (a gradient times such a number), "elementwise" (of a gradient, number by number: ``text`` says what, with the number
     ``factor``), "true" (of a comparison, or 1; what is false is zero), "unknown" (``text`` says what was done). ``of``: the terms that it
     is made of. ``root``: of a broadcast or a reduce, as a rank of the world, and of a gradient that was gathered, the
@@ -103,12 +106,12 @@ class Nodes:
     def is_norm(self, number: int) -> bool:
         """Whether a term is a norm, or something of the kind that a norm is made of."""
         node = self.table[number]
-        return node.kind in ("sum_squares", "norm") or (node.kind in COLLECTIVES and any(self.is_norm(n) for n in node.of))
+        return node.kind in ("sum_squares", "share", "norm") or (node.kind in COLLECTIVES and any(self.is_norm(n) for n in node.of))
 
     def is_squared(self, number: int) -> bool:
         """Whether a term is a sum of squares, perhaps of all ranks, and not its root."""
         node = self.table[number]
-        return node.kind == "sum_squares" or (node.kind == "all_reduce" and node.op == "sum" and self.is_squared(node.of[0]))
+        return node.kind in ("sum_squares", "share") or (node.kind == "all_reduce" and node.op == "sum" and self.is_squared(node.of[0]))
 
     def is_gradient(self, number: int) -> bool:
         """Whether a term is a gradient, whatever was done to it."""
@@ -165,11 +168,23 @@ class Nodes:
         """The square of a gradient or of a norm, and the root of a sum of squares."""
         if exponent == 2 and self.table[number].kind == "norm":
             return self.table[number].of[0]
+        if exponent == 2 and (share := self._share(number)) is not None:
+            return self.add(share)
         if exponent == 2 and self.is_gradient(number):
             return self.add(Node(kind="square", of=(number,), line=line))
         if exponent == Fraction(1, 2) and self.is_squared(number):
             return self.add(Node(kind="norm", of=(number,), line=line))
         return self.unknown((number,), f"a power of {float(exponent):g}", line)
+
+    def _share(self, number: int) -> Node | None:
+        """The square of a norm times numbers, if these make one of several equal parts of it."""
+        node, times = self.table[number], Fraction(1)
+        while (node.kind, node.text) == ("clip", "times"):
+            node, times = self.table[node.of[0]], times * node.factor
+        count = round(1 / times**2)
+        if node.kind != "norm" or count < 2 or abs(count * times**2 - 1) > _ROUNDED:
+            return None
+        return Node(kind="share", of=node.of, count=count)
 
     def norm(self, elements: Mapping[int, int], line: int) -> int:
         """The 2-norm of so many elements of each term: of gradients, or of norms."""

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
@@ -33,7 +34,7 @@ from placeproof.measure.record.frames import line_of
 from placeproof.measure.record.loss import read_loss
 from placeproof.measure.record.samples import Enough
 from placeproof.measure.record.shadow import local, storage, strided_of, written
-from placeproof.measure.record.together import Numbers, Origin, Samples
+from placeproof.measure.record.together import Numbers, Origin, Samples, Settings
 from placeproof.measure.recorder import NAMESPACES
 
 #: Operations that draw samples; that pick, or put together, what is there; and that leave it as it is, somewhere else.
@@ -66,7 +67,8 @@ _LARGE = 1 << 22
 @dataclass(slots=True)
 class _Kind:
     """What is known of a storage: it is ``made`` of parameters that are trained, of samples that are ``read``, or ``computed`` of anything;
-    and which samples it holds, if any, as a whole: their shape, strides and offset; ``python``: a digest, of what Python has made."""
+    and which samples it holds, if any, as a whole: their shape, strides and offset; ``python``: a digest, of what Python has made;
+    ``origins``: where all samples are that it is made of."""
 
     storage: StorageWeakRef
     made: bool = False
@@ -75,6 +77,12 @@ class _Kind:
     origin: Origin | None = None
     layout: tuple[tuple[int, ...], tuple[int, ...], int] = ((), (), 0)
     python: str = ""
+    origins: frozenset[Origin] = frozenset()
+
+    def holds(self, origin: Origin) -> None:
+        """It is made of these samples."""
+        self.origin = origin
+        self.origins |= {origin}
 
 
 class _Sampled(TorchDispatchMode):
@@ -86,7 +94,7 @@ class _Sampled(TorchDispatchMode):
         self.kinds: dict[int, _Kind] = {}
         self.counts = Counter[tuple[object, ...]]()
         self.off, self.looked, self.begun, self.inside = False, False, False, 0
-        self.counted, self.loading = False, False
+        self.counted, self.loading, self.updating = False, False, False
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -108,12 +116,13 @@ class _Sampled(TorchDispatchMode):
         if done is None:
             return
         kinds = [self._kind(local(t)) for t in done.reads]
-        self.numbers.used |= {k.origin for k in kinds if k.origin is not None}
+        self._uses(kinds)
         made = any(k.made for k in kinds)
         self.numbers.exchanged |= made and self.begun
         for tensor in map(local, done.writes):
             kind = self._kind(tensor)
             kind.made, kind.read, kind.computed, kind.origin = kind.made or made, kind.read or any(k.read for k in kinds), True, None
+            kind.origins = kind.origins.union(*(k.origins for k in kinds))
 
     def _computes(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
         name = func._schema.name.rpartition("::")[2]
@@ -128,9 +137,11 @@ class _Sampled(TorchDispatchMode):
         made, computed = any(k.made for k in kinds), any(k.computed for k in kinds)
         if name in _LOOKS:
             self._look(kinds)
+            self._uses(kinds)
         picked = name in (*_DRAWS, *_PICKS, *_MOVES) or func.is_view
+        if (made or self.inside) and name not in _MOVES:
+            self._uses(kinds)
         if not picked:
-            self.numbers.used |= {k.origin for k in kinds if k.origin is not None}
             self.numbers.python += [k.python for k in kinds if k.python]
             if not (made or self.inside) and any(k.read for k in kinds):
                 plain = [_values(t).tobytes() for t, k in zip(read, kinds, strict=True) if not k.read and _kept(t) and t.numel() <= _FEW]
@@ -147,6 +158,7 @@ class _Sampled(TorchDispatchMode):
             if not (func.is_view or kind.layout[0]):
                 kind.layout = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
             kind.made, kind.read, kind.computed = kind.made or made, kind.read or any(k.read for k in kinds), kind.computed or computed
+            kind.origins = kind.origins.union(*(k.origins for k in kinds))
         if made or computed or self.inside or not picked:
             return out
         if writes and not all(storage(t) in self.kinds and self._kind(t).origin is None for t in writes):
@@ -165,16 +177,20 @@ class _Sampled(TorchDispatchMode):
                 if tensor.layout == torch.strided:
                     kind = self._kind(local(tensor))
                     self._look([kind])
-                    self.numbers.used |= {kind.origin} if kind.origin is not None else set()
+                    self._uses([kind])
                 return tell(tensor, *args, **kwargs)
 
         return told
 
     def _made_by_python(self, tensor: Tensor) -> None:
-        """A tensor is made of what is not seen."""
+        """A tensor is made of what is not seen. An optimizer counts steps so, of each piece that a rank has."""
         self._kind(tensor).computed = tensor.is_floating_point() or self._decided
-        if _kept(tensor):
+        if _kept(tensor) and not self.updating:
             self._kind(tensor).python = hashlib.sha256(_values(tensor).tobytes()).hexdigest()
+
+    def _uses(self, kinds: Sequence[_Kind]) -> None:
+        """Samples are used: what parameters are made of is none."""
+        self.numbers.used.update(*(k.origins for k in kinds if not k.made))
 
     def _look(self, kinds: Sequence[_Kind]) -> None:
         self.looked |= any(k.read for k in kinds)
@@ -215,7 +231,10 @@ class _Sampled(TorchDispatchMode):
         tensor = value if own is None else own
         if own is not None or base is None:
             kind = self._kind(tensor)
-            kind.read, kind.origin, kind.layout = True, origin, (tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
+            kind.read, kind.layout = True, (tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
+            kind.holds(origin)
+        else:
+            self.numbers.within[origin] = self._kind(value).origins
         return tensor
 
     def _told(self, name: str, out: Any, beside: tuple[object, ...]) -> Any:
@@ -245,6 +264,7 @@ class _Sampled(TorchDispatchMode):
         with _disable_current_modes():
             for tensor in (t for t in strided_of(values) if _kept(t) and (kind := self._kind(t)).read and not kind.made):
                 self.numbers.given.append(_values(tensor))
+                self._uses([kind])
 
     def _changed(self, name: str, tensor: Tensor, beside: Sequence[str]) -> None:
         """A part was written of what is computed of samples, which may be each rank's own part."""
@@ -272,14 +292,29 @@ def _kept(value: Any) -> bool:
     return plain and value.device.type == "cpu" and value.dtype != torch.bfloat16 and 0 < value.numel() <= _LARGE
 
 
+#: Settings of an optimizer that are handed on.
+_PLAIN = (bool, int, float, tuple, list)
+
+
+def _setting(value: object) -> object:
+    one = isinstance(value, Tensor) and value.numel() == 1
+    return float(value) if one else value if isinstance(value, _PLAIN) else str(value)  # type: ignore[arg-type]
+
+
 class _Run:
     """One run, up to the forward pass that follows the recorded step; of parameters that are moved, up to the loss."""
 
-    def __init__(self, mode: _Sampled, before: int, shift: float, passes: int, aside: float) -> None:
+    def __init__(self, mode: _Sampled, before: int, shift: float, passes: int, aside: float, settings: Sequence[Settings]) -> None:
         self.mode, self.numbers, self.before, self.shift = mode, mode.numbers, before, shift
-        self.passes, self.aside = passes, aside
+        self.passes, self.aside, self.settings = passes, aside, settings
         self.known: dict[int, tuple[str, nn.Parameter]] = {}
         self.moved = set[int]()
+
+    def registered(self, _: nn.Module, __: str, parameter: nn.Parameter | None) -> None:
+        """A module has a parameter."""
+        if parameter is not None and parameter.requires_grad and parameter.layout == torch.strided:
+            with _disable_current_modes():
+                self.mode._kind(local(parameter))
 
     def register(self, module: nn.Module) -> None:
         """A module is run: gradients of its parameters are noted, and it is moved before the step."""
@@ -309,11 +344,19 @@ class _Run:
 
     def updates(self, optimizer: optimizers.Optimizer, *_: Any) -> None:
         """An optimizer begins an update."""
-        groups = [sorted((k, str(v)) for k, v in group.items() if k != "params") for group in optimizer.param_groups]
-        self.numbers.settings.append(str(groups))
+        self.mode.updating = True
+        number, groups = len(self.numbers.settings), optimizer.param_groups
+        given = self.settings[number] if number < len(self.settings) else []
+        for group, own in zip(groups, given, strict=False):
+            group.update({k: v for k, v in own.items() if isinstance(v, _PLAIN) and isinstance(group.get(k), _PLAIN)})
+        self.numbers.settings.append([{k: _setting(v) for k, v in group.items() if k != "params"} for group in groups])
         with _disable_current_modes(), torch.no_grad():
             made = {name: p.grad for name, p in self.known.values() if p.grad is not None and p.grad.layout == torch.strided}
             self.numbers.read = {name: _values(local(gradient).detach().double()) for name, gradient in made.items()}
+
+    def updated(self, *_: Any) -> None:
+        """An optimizer ends an update."""
+        self.mode.updating = False
 
     def end(self) -> None:
         """The step is over: what is left of parameters."""
@@ -376,14 +419,22 @@ class _Run:
 
 @contextmanager
 def numbered(
-    numbers: Numbers, samples: Samples, script: str, before: int, shift: float, passes: int = 1, aside: float = 0.0, mean: bool = False
+    numbers: Numbers,
+    samples: Samples,
+    script: str,
+    before: int,
+    shift: float,
+    passes: int = 1,
+    aside: float = 0.0,
+    mean: bool = False,
+    settings: Sequence[Settings] = (),
 ) -> Iterator[None]:
     """Watch a run of a script, and fill ``numbers``. ``samples``: what it is given instead of its own; ``before``: how many backward passes
     come before the step, which has so many ``passes``; ``shift``: by how much parameters are moved before its forward pass, in directions
     of chance; ``aside``: by how much at most each element is moved when it is first read, as its value says; ``mean``: dropout within
-    modules keeps a part of all elements instead of all of a part."""
+    modules keeps a part of all elements instead of all of a part; ``settings``: with which updates are made, one after another."""
     mode = _Sampled(numbers, samples, script, mean=mean)
-    run, default = _Run(mode, before, shift, passes, aside), torch.get_default_dtype()
+    run, default = _Run(mode, before, shift, passes, aside, settings), torch.get_default_dtype()
     with ExitStack() as stack:
         torch.set_default_dtype(torch.float64)
         stack.callback(torch.set_default_dtype, default)
@@ -395,5 +446,7 @@ def numbered(
             stack.enter_context(mock.patch.object(Tensor, name, mode.telling(getattr(Tensor, name))))
         stack.callback(run.end)
         stack.callback(optimizers.register_optimizer_step_pre_hook(run.updates).remove)
+        stack.callback(optimizers.register_optimizer_step_post_hook(run.updated).remove)
+        stack.callback(modules.register_module_parameter_registration_hook(run.registered).remove)
         stack.enter_context(mode)
         yield

@@ -258,11 +258,19 @@ def _traced(
     single = [a.values[0] for a in asked.answers.values() if asked.fixed or (first.own and not a.found)]
     written_out = set(map(int, re.findall(r"\b\d+\b", "\n".join(first.source))))
     divisors = tuple(n.denominator for n in single if n.numerator == 1 < n.denominator and n.denominator in written_out)
-    alike = count <= ALL_RANKS and not (first.statistics or "sequence" in plan.splits.values())
-    split = plan.layers is not None
+    split, apart = plan.layers is not None, _apart(first, plan)
     ranks = tuple(sorted(recordings))
-    doubts = tuple(plan.doubts)
-    return Traced(text=text, ranks=ranks, world=count, notes=notes, divisors=divisors, split=split, single=alike, doubts=doubts), first
+    doubts = () if "sequence" in plan.splits.values() else tuple(plan.doubts)  # positions are those of a part
+    return Traced(text=text, ranks=ranks, world=count, notes=notes, divisors=divisors, split=split, apart=apart, doubts=doubts), first
+
+
+def _apart(first: Recording, plan: StepPlan) -> str:
+    """Why a step cannot be compared with one process, as far as that is seen in it."""
+    if first.world > ALL_RANKS:
+        return f"there are more than {ALL_RANKS} ranks"
+    if first.statistics:
+        return "it normalises by statistics of a batch"
+    return "ranks split sequences" if "sequence" in plan.splits.values() else ""
 
 
 def _of_samples(first: Recording, plan: StepPlan, asked: Asked, text: str, arguments: Sequence[str]) -> None:

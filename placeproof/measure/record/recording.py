@@ -364,8 +364,8 @@ class Recording:
 
     def places(self, event: Seen) -> tuple[tuple[frozenset[str], int], ...]:
         """How many elements in a row, of what ranks reduce, are made of which parameters, by name; nothing where forward reads what was
-        gathered, which is taken to be laid out on each rank as its own part is."""
-        gathered = any(self.states[i].gathered for i in event.states)
+        gathered, which is taken to be laid out on each rank as its own part is, or a rank has no part."""
+        gathered = any(self.states[i].gathered or not self.states[i].numel for i in event.states)
         return () if gathered else tuple((self._named(states), count) for states, count in event.places)
 
     def renumber(self, order: Sequence[int]) -> None:

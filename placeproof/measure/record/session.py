@@ -7,7 +7,7 @@ import os
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from inspect import signature
@@ -22,6 +22,7 @@ import torch.distributed.fsdp  # what a script imports while it is followed woul
 import torch.distributed.optim
 import torch.distributed.tensor.parallel
 from torch import Tensor, nn
+from torch.distributed import device_mesh
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp._flat_param import FlatParameter
@@ -192,6 +193,7 @@ def _again(launch: Launch, rank: int, recorded: Recording, watching: AbstractCon
         for change in (
             _groups(Recording(rank=rank, world=world, script="", source=(), nodes=Nodes())),
             _parallel(Underway(), fake=not recorded.real),
+            _of_one_rank() if world == 1 else nullcontext(),
         ):
             stack.enter_context(change)
         with suppress(Enough), watching:
@@ -289,6 +291,24 @@ def _groups(recording: Recording) -> Iterator[None]:
         mock.patch.object(dist, "init_process_group", nothing),
         mock.patch.object(dist, "destroy_process_group", nothing),
     ):
+        yield
+
+
+@contextmanager
+def _of_one_rank() -> Iterator[None]:
+    """Meshes whose sizes are written out have one rank on each axis, as those of a single process have."""
+    make, init = device_mesh.init_device_mesh, DeviceMesh.__init__
+
+    def made(device_type: str, mesh_shape: tuple[int, ...], *args: Any, **kwargs: Any) -> DeviceMesh:
+        return make(device_type, (1,) * len(mesh_shape), *args, **kwargs)
+
+    def of_one(self: DeviceMesh, device_type: str, mesh: Any = None, *args: Any, **kwargs: Any) -> None:
+        init(self, device_type, mesh if mesh is None else torch.zeros([1] * torch.as_tensor(mesh).ndim, dtype=torch.int), *args, **kwargs)
+
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(DeviceMesh, "__init__", of_one))
+        for module in (device_mesh, dist, torch.distributed.tensor):
+            stack.enter_context(mock.patch.object(module, "init_device_mesh", made))
         yield
 
 

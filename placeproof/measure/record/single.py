@@ -15,15 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placeproof.core.diagnostics import InputError
-from placeproof.measure.record.together import Numbers, Origin, Samples, UnlikeError, samples_of_all
+from placeproof.measure.record.together import Numbers, Origin, Samples, Settings, UnlikeError, samples_of_all
 
 #: What differs by more than this part of the largest element of its parameter is another number.
 _SAME = 1e-7
 #: What is no larger is zero.
 _NOTHING = 1e-12
 
-#: The script with so many ranks, each with the samples that it is given. It may raise InputError.
-Running = Callable[[int, Mapping[int, Samples]], Mapping[int, Numbers]]
+
+#: The script with so many ranks, each with the samples that it is given, and with given settings of updates. It may raise InputError.
+Running = Callable[[int, Mapping[int, Samples], Sequence[Settings]], Mapping[int, Numbers]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +32,14 @@ class Single:
     """Of each parameter by how much ranks are apart from one process, relative to its largest element: in its values after the step, and
     in the gradient that the update reads (infinite where that is not seen). ``updates``: those of a rank, and of one process;
     ``multiple``: all gradients of ranks are one multiple of those of one process, as where a loss is divided by what is given as a
-    number; ``decided``: later updates have other settings, which change with samples."""
+    number; ``decided``: later updates have other settings, which change with samples; ``lent``: one process would update with others."""
 
     left: Mapping[str, float]
     read: Mapping[str, float]
     updates: tuple[int, int] = (0, 0)
     multiple: bool = False
     decided: bool = False
+    lent: bool = False
 
     @property
     def apart(self) -> str:
@@ -60,16 +62,31 @@ def single(world: int, run: Running, *, split: bool = False, rates: bool = False
     """What ranks come to beside one process, which is given the samples of all ranks that have others. ``split``: all may have the same;
     ``rates``: it may update with other settings. Raises UnlikeError where they cannot be compared."""
     try:
-        ranks = run(world, {})
-        given = _readers(ranks)
-        dealt = _dealt(given)
-        own = {origin: samples_of_all(given, origin) for origin in dealt} | _by_number(given)
-        if not (own or split):
-            raise UnlikeError("all ranks have the same samples")
-        alone = run(1, {0: own})[0]
+        ranks = run(world, {}, ())
+    except InputError:
+        raise UnlikeError("it does not run with numbers of double precision") from None
+    given = _readers(ranks, split=split)
+    ways = [{origin: axes[min(way, len(axes) - 1)] for origin, axes in _dealt(given).items()} for way in range(2)]
+    try:
+        return _beside(ranks, given, ways[0], run, split=split, rates=rates)
+    except UnlikeError:
+        if ways[1] == ways[0]:
+            raise
+    return _beside(ranks, given, ways[1], run, split=split, rates=rates)
+
+
+def _beside(
+    ranks: Mapping[int, Numbers], given: Mapping[int, Numbers], dealt: Mapping[Origin, int], run: Running, *, split: bool, rates: bool
+) -> Single:
+    """The same with the samples of all ranks one after another, each ``dealt`` along a dimension. ``given``: ranks that have others."""
+    try:
+        own = {origin: samples_of_all(given, origin, axis) for origin, axis in dealt.items()} | _by_number(given)
+        alone = run(1, {0: own}, ())[0]
         every = [n for _, n in sorted(ranks.items())]
-        if not rates and len(given) == world and _decide(every, alone, run, dealt):
+        if not rates and len(given) == len(ranks) and _decide(every, alone, run, [*dealt]):
             return Single({}, {}, decided=True)
+        lent = not rates and _others(every, alone)
+        alone = run(1, {0: own}, every[0].settings)[0] if lent else alone
     except InputError:
         raise UnlikeError("it does not run as one process") from None
     _comparable(every, alone, rates=rates)
@@ -90,15 +107,22 @@ def single(world: int, run: Running, *, split: bool = False, rates: bool = False
 
     times = _multiple(rows[0][2], rows[-1][2])
     multiple = times is not None and abs(times - 1) > _SAME and max(far(2, times).values()) <= _SAME
-    return Single(far(1), far(2), (len(every[0].settings), len(alone.settings)), multiple)
+    return Single(far(1), far(2), (len(every[0].settings), len(alone.settings)), multiple, lent=lent)
+
+
+def _others(ranks: Sequence[Numbers], alone: Numbers) -> bool:
+    """Whether all ranks update with the same settings, and one process with others."""
+    own = ranks[0].settings
+    return own != alone.settings and len(own) == len(alone.settings) and all(n.settings == own for n in ranks)
 
 
 def _decide(ranks: Sequence[Numbers], alone: Numbers, run: Running, dealt: Sequence[Origin]) -> bool:
-    """Whether ranks begin with settings of one process, go on with others, and with again others where each has samples of the next."""
+    """Whether settings change from update to update, otherwise than those of one process, and otherwise where each rank has samples of the
+    next."""
     own = ranks[0].settings
-    if own[:1] != alone.settings[:1] or all(a == b for a, b in zip(own, alone.settings, strict=False)):
+    if all(a == own[0] for a in own) or all(a == b for a, b in zip(own, alone.settings, strict=False)):
         return False
-    others = run(len(ranks), {r: {o: ranks[(r + 1) % len(ranks)].samples[o] for o in dealt} for r in range(len(ranks))})
+    others = run(len(ranks), {r: {o: ranks[(r + 1) % len(ranks)].samples[o] for o in dealt} for r in range(len(ranks))}, ())
     return others[0].settings != own
 
 
@@ -128,11 +152,11 @@ def _row(values: _Values, common: Sequence[str]) -> dict[str, NDArray[np.float64
     return {name: values[name] for name in common if name in values} | ({_OTHERS: np.concatenate(others)} if others else {})
 
 
-def _readers(ranks: Mapping[int, Numbers]) -> dict[int, Numbers]:
-    """Of ranks that have the same samples, the first one."""
+def _readers(ranks: Mapping[int, Numbers], *, split: bool) -> dict[int, Numbers]:
+    """Of ranks that have the same samples, the first one. Modules of those that do not split layers are given the same, too."""
     found = list[Numbers]()
     for _, own in sorted(ranks.items()):
-        if not any(_agree(own, other) for other in found):
+        if not any(_agree(own, other) and (split or _given_alike(own, other)) for other in found):
             found.append(own)
     return dict(enumerate(found))
 
@@ -142,18 +166,23 @@ def _agree(one: Numbers, other: Numbers) -> bool:
     return not any(_differ(both, origin) for origin in one.samples.keys() | other.samples.keys())
 
 
-def _dealt(ranks: Mapping[int, Numbers]) -> list[Origin]:
-    """Where ranks have samples of their own, of which one process is given those of all."""
-    return [
-        origin
-        for origin in sorted(set.intersection(*({*n.samples} for n in ranks.values())), key=str)
-        if all(_of_rows(n, n.samples[origin]) for n in ranks.values()) and _differ(ranks, origin)
-    ]
+def _given_alike(one: Numbers, other: Numbers) -> bool:
+    return len(one.given) == len(other.given) and all(map(np.array_equal, one.given, other.given))
 
 
-def _of_rows(numbers: Numbers, values: NDArray[np.generic]) -> bool:
-    """Whether a tensor has as many rows as a module is given, or some times as many."""
-    return values.ndim > 0 and numbers.rows > 0 and len(values) > 0 and len(values) % numbers.rows == 0
+def _dealt(ranks: Mapping[int, Numbers]) -> dict[Origin, list[int]]:
+    """Where ranks have samples of their own, of which one process is given those of all, and along which dimensions these may lie."""
+    common = sorted(set.intersection(*({*n.samples} for n in ranks.values())), key=str)
+    along = {o: [a for a in range(2) if all(_of_rows(n, n.samples[o], a) for n in ranks.values())] for o in common}
+    used = set[Origin]().union(*(n.used for n in ranks.values()))
+    known = {o for o in common if used & {o, *(w for n in ranks.values() for w in n.within.get(o, ()))}}
+    return {origin: axes for origin, axes in along.items() if axes and origin in known and _differ(ranks, origin)}
+
+
+def _of_rows(numbers: Numbers, values: NDArray[np.generic], axis: int = 0) -> bool:
+    """Whether a tensor has as many rows as a module is given, or some times as many; along its second dimension as many."""
+    size = values.shape[axis] if values.ndim > axis else 0
+    return numbers.rows > 0 and size > 0 and (size % numbers.rows == 0 if axis == 0 else size == numbers.rows)
 
 
 def _differ(ranks: Mapping[int, Numbers], origin: Origin) -> bool:

@@ -34,17 +34,22 @@ _SHIFT, _SLOPE = 1e-6, 1e-4
 _POWERS = (0, -1, 1, -2, 2)
 
 
+#: What each group of an optimizer updates with, as plain values or in words.
+Settings = list[dict[str, object]]
+
+
 @dataclass(slots=True, kw_only=True)
 class Numbers:
     """What a rank comes to in a step. ``rows``: of what a module is first given; ``samples`` that it reads; ``gradients``: what it
     makes by itself, by parameter, and parameters that are ``left``; ``directions`` in which they may be moved. ``exchanged``: something
     that is made of parameters, before backward; ``plain``: all parameters are whole, in double precision; ``mean``: the loss is a mean, of
     the value ``loss``, ``factors`` are numbers around it; ``passes``: backward passes up to the end of the run. ``begun``: this rank's
-    elements of parameters, as they were first read, ``double``: in double precision; ``settings`` of each update, and gradients ``read`` by
-    the last one; ``drawn``: a module draws numbers of chance; ``used``: where samples are that something is computed of, and what is
-    ``beside`` them there, numbers and tensors of no samples, with ``results``. ``python``: digests of
-    what Python made, of whatever, and something is computed of; ``given``: samples, and what is made of them
-    alone, as modules are given them; ``chosen``: some may be chosen by what is computed of them."""
+    elements of parameters, as they were first read, ``double``: in double precision; ``settings`` of each update, by group, and gradients
+    ``read`` by the last one; ``drawn``: a module draws numbers of chance; ``used``: where samples are that losses, ranks or Python know
+    of, ``within`` which others some are, and what is ``beside`` samples where something is computed of them, numbers and tensors of no
+    samples, with ``results``. ``python``: digests of what Python made, of
+    whatever, and something is computed of; ``given``: samples, and what is made of them alone, as modules are given them; ``chosen``: some
+    may be chosen by what is computed of them."""
 
     rows: int = 0
     samples: dict[Origin, NDArray[np.generic]] = field(default_factory=dict)
@@ -58,11 +63,12 @@ class Numbers:
     factors: tuple[Fraction, ...] = ()
     passes: int = 0
     begun: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    settings: list[str] = field(default_factory=list)
+    settings: list[Settings] = field(default_factory=list)
     read: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     double: bool = True
     drawn: bool = False
     used: set[Origin] = field(default_factory=set)
+    within: dict[Origin, frozenset[Origin]] = field(default_factory=dict)
     beside: dict[Origin, tuple[object, ...]] = field(default_factory=dict)
     results: dict[Origin, NDArray[np.generic]] = field(default_factory=dict)
     python: list[str] = field(default_factory=list)
@@ -216,9 +222,12 @@ def _parts(deal: NDArray[np.int64], sizes: list[int]) -> list[NDArray[np.int64]]
     return np.split(deal, np.cumsum(sizes)[:-1])
 
 
-def samples_of_all(ranks: Mapping[int, Numbers], origin: Origin) -> NDArray[np.generic]:
-    """The samples of all ranks, one after another."""
-    return np.concatenate([ranks[rank].samples[origin] for rank in sorted(ranks)])
+def samples_of_all(ranks: Mapping[int, Numbers], origin: Origin, axis: int = 0) -> NDArray[np.generic]:
+    """The samples of all ranks, one after another along a dimension. Raises UnlikeError where the others do not have one size."""
+    try:
+        return np.concatenate([ranks[rank].samples[origin] for rank in sorted(ranks)], axis)
+    except ValueError:
+        raise UnlikeError("ranks have other numbers of samples") from None
 
 
 def _alone(ranks: Mapping[int, Numbers], own: list[Origin], run: Running) -> Numbers:

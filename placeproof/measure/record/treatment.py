@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import prod
 from typing import TypeAlias, TypeVar
 
 from placeproof.measure.record.axes import Grid, ranks_of
@@ -218,8 +219,9 @@ class _Treatments:
         texts = [(f"rank {without[0]} does not clip gradients, and rank {min(clips)} does", line)] if without else []
         over = {rank: {self._index(self.by_rank[rank], i): axes for i, axes in clip.over} for rank, clip in clips.items()}
         sums = {rank: {self._index(self.by_rank[rank], i): turns for i, turns in clip.sums} for rank, clip in clips.items()}
+        cut = {rank: {self._index(self.by_rank[rank], i): share for i, share in clip.shares} for rank, clip in clips.items()}
         for part in parts if not texts else ():
-            norms = {index: self._in_norm(index, part, over, sums) for index in part.states}
+            norms = {index: self._in_norm(index, part, self._each_once(index, part, over, cut), sums) for index in part.states}
             part.norm = next(iter(norms.values()))
             unlike = [index for index, norm in norms.items() if norm is None or norm != part.norm]
             text = "the norm that clips is not of the gradient with which `{}` is updated, once: one of all gradients can be said"
@@ -261,6 +263,20 @@ class _Treatments:
         except UnreadableError:
             return False
         return chain in [replace(part.chain, clip=None, by_element=()) for part in parts]
+
+    def _each_once(self, index: int, part: ParameterSet, over: _Of[Axes], cut: _Of[int]) -> _Of[Axes]:
+        """Over which axes squares of a gradient are summed, but for those whose ranks all have it, each with a share of its squares; over
+        none where shares are others."""
+        parted = {*part.split, *part.chain.axes("reduce_scatter"), *part.owned}
+
+        def once(axes: Axes, share: int) -> Axes | None:
+            copies = tuple(a for a in axes if share > 1 and a not in parted)
+            alike = prod(self.grid.sizes.get(a, 0) for a in copies) == share
+            return tuple(a for a in axes if a not in copies) if alike else None
+
+        ways = {rank: {index: once(own[index], cut[rank].get(index, 1))} if index in own else {} for rank, own in over.items()}
+        unlike = any(axes is None for own in ways.values() for axes in own.values())
+        return {} if unlike else ways  # type: ignore[return-value]
 
     def _in_norm(self, index: int, part: ParameterSet, over: _Of[Axes], sums: _Of[tuple[int, ...]]) -> tuple[Axes, bool] | None:
         """Over which axes squares of a gradient are summed, and whether one rank of each group along these alone has it in its norm; None
