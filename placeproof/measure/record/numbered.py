@@ -258,6 +258,7 @@ class _Sampled(TorchDispatchMode):
         if own is not None and own.shape == whole.shape:
             whole.copy_(own)
         self.numbers.samples[origin] = _values(whole)
+        self.numbers.within[origin] = kind.origins
 
     def gives(self, values: Any) -> None:
         """Modules are given samples, or what is made of them."""
