@@ -23,17 +23,19 @@ from placeproof.programs import read
 from placeproof.semantics.judge.verdict import judge
 
 WHOLE = np.arange(12.0).reshape(4, 3) + 0.25
+#: Where samples are drawn.
+DRAWN = (1, "randn", "torch.float64", (), 1)
 
 
 def _numbers(begun: np.ndarray, left: np.ndarray, read: np.ndarray | None = None, *, rates: Sequence[float] = (1.0,)) -> Numbers:
     made = {} if read is None else {"0 w": read}
-    return Numbers(begun={"0 w": begun}, left={"0 w": left}, read=made, settings=[[{"lr": rate}] for rate in rates], passes=1)
+    settings: list[Settings] = [[{"lr": rate}] for rate in rates]
+    return Numbers(begun={"0 w": begun}, left={"0 w": left}, read=made, settings=settings, passes=1)
 
 
 def _single(ranks: Sequence[Numbers], alone: Numbers, *, split: bool = True) -> Single:
-    drawn = (1, "randn", "torch.float64", (), 1)
     for rank, own in enumerate(ranks if not split else ()):
-        own.rows, own.samples[drawn] = 2, np.array([rank, 2.0])
+        own.rows, own.samples[DRAWN] = 2, np.array([rank, 2.0])
 
     def running(world: int, _: Mapping[int, Samples], __: Sequence[Settings]) -> Mapping[int, Numbers]:
         return {0: alone} if world == 1 else dict(enumerate(ranks))
@@ -88,12 +90,25 @@ def test_what_is_another_run_is_not_compared(alone: Numbers, why: str) -> None:
         _single([_numbers(WHOLE, WHOLE)] * 2, alone)
 
 
+@pytest.mark.parametrize(("wrong", "kept", "apart"), [((), "", ""), ((1,), "w", ""), ((0, 1), "w", "an average of `w`")])
+def test_averages_of_parameters_are_compared(wrong: tuple[int, ...], kept: str, apart: str) -> None:
+    """That of rank 0 has to be the one of one process; that another rank has another one is said."""
+    ranks, alone = [_numbers(WHOLE, WHOLE) for _ in range(2)], _numbers(WHOLE, WHOLE)
+    for rank, own in enumerate(ranks):
+        own.averages["w"] = [WHOLE + (rank in wrong)]
+    alone.averages["w"] = [WHOLE]
+    found = _single(ranks, alone, split=False)
+    assert found.kept == kept
+    assert found.apart.startswith(apart)
+    assert bool(found.apart) == bool(apart)
+
+
 @pytest.mark.parametrize("results", [{}, {0: np.ones(3), 1: np.ones(2)}])
 def test_what_ranks_compute_by_their_numbers_of_no_samples_is_not_compared(results: Mapping[int, np.ndarray]) -> None:
     ranks = [_numbers(WHOLE, WHOLE), _numbers(WHOLE, WHOLE)]
-    drawn, computed = (1, "randn", "torch.float64", (), 1), (3, "mul", "torch.float64", (), 1)
+    computed = (3, "mul", "torch.float64", (), 1)
     for rank, own in enumerate(ranks):
-        own.rows, own.samples[drawn], own.beside[computed] = 2, np.array([1.0, 2.0 + rank]), (str(rank),)
+        own.rows, own.samples[DRAWN], own.beside[computed] = 2, np.array([1.0, 2.0 + rank]), (str(rank),)
         if rank in results:
             own.results[computed] = results[rank]
     with pytest.raises(UnlikeError, match="each by its number"):
@@ -133,13 +148,12 @@ def test_parts_that_are_called_alike_are_found_by_their_values() -> None:
 @pytest.mark.parametrize("turned", [True, False])
 def test_settings_that_samples_decide_are_told_from_those_of_a_schedule(turned: bool) -> None:
     """``turned``: where ranks have samples of each other, a later update has other settings."""
-    drawn = (1, "randn", "torch.float64", (), 1)
 
     def running(world: int, samples: Mapping[int, Samples], settings: Sequence[Settings]) -> Mapping[int, Numbers]:
         found = {r: _numbers(WHOLE, WHOLE, rates=(1.0, 2.0)) for r in range(world)}
         for rank, own in found.items():
-            own.rows, own.samples[drawn] = 2, samples.get(rank, {}).get(drawn, np.array([1.0, 2.0 + rank]))
-            if world == 1 or (turned and own.samples[drawn][1] != 2.0 + rank):
+            own.rows, own.used, own.samples[DRAWN] = 2, {DRAWN}, samples.get(rank, {}).get(DRAWN, np.array([1.0, 2.0 + rank]))
+            if world == 1 or (turned and own.samples[DRAWN][1] != 2.0 + rank):
                 own.settings[1] = [{"lr": 3.0}]
             own.settings = list(settings) or own.settings
         return found
@@ -153,14 +167,13 @@ def test_settings_that_samples_decide_are_told_from_those_of_a_schedule(turned: 
 @pytest.mark.parametrize("wrong", [0.0, 1e-3])
 def test_one_process_is_compared_with_the_settings_of_ranks(wrong: float) -> None:
     """As where a rate is multiplied by the number of ranks; other groups cannot be lent."""
-    drawn = (1, "randn", "torch.float64", (), 1)
 
     def running(world: int, _: Mapping[int, Samples], settings: Sequence[Settings]) -> Mapping[int, Numbers]:
         rate = settings[0][0]["lr"] if settings else float(world)
         assert isinstance(rate, float)
         found = {r: _numbers(WHOLE, WHOLE * rate + (wrong if world == 2 else 0.0), rates=(rate,)) for r in range(world)}
         for rank, own in found.items():
-            own.rows, own.samples[drawn] = 2, np.array([1.0, 2.0 + rank])
+            own.rows, own.samples[DRAWN] = 2, np.array([1.0, 2.0 + rank])
         return found
 
     assert bool(single(2, running).apart) == bool(wrong)
@@ -179,13 +192,12 @@ def test_one_process_is_compared_with_the_settings_of_ranks(wrong: float) -> Non
 @pytest.mark.parametrize("axis", [0, 1])
 def test_samples_of_all_ranks_may_lie_one_after_another_in_either_dimension(axis: int) -> None:
     """A tensor has four micro-batches of two samples; or four samples of two numbers, of which a module is given two."""
-    drawn = (1, "randn", "torch.float64", (), 1)
 
     def running(world: int, samples: Mapping[int, Samples], _: Sequence[Settings]) -> Mapping[int, Numbers]:
         found = {r: _numbers(WHOLE, WHOLE) for r in range(world)}
         for rank, own in found.items():
-            own.rows, own.samples[drawn] = 2, samples.get(rank, {}).get(drawn, np.arange(8.0).reshape(4, 2) + 10 * rank)
-            own.given.append(own.samples[drawn][0] if axis else own.samples[drawn])
+            own.rows, own.used, own.samples[DRAWN] = 2, {DRAWN}, samples.get(rank, {}).get(DRAWN, np.arange(8.0).reshape(4, 2) + 10 * rank)
+            own.given.append(own.samples[DRAWN][0] if axis else own.samples[DRAWN])
         return found
 
     assert not single(2, running).apart
@@ -193,14 +205,13 @@ def test_samples_of_all_ranks_may_lie_one_after_another_in_either_dimension(axis
 
 def test_a_script_that_does_not_run_with_samples_of_the_next_rank_is_not_compared() -> None:
     """As where ranks have other numbers of them."""
-    drawn = (1, "randn", "torch.float64", (), 1)
 
     def running(world: int, samples: Mapping[int, Samples], settings: Sequence[Settings]) -> Mapping[int, Numbers]:
         if world == 2 and samples:
             refuse("PP603", "sizes do not match", help="none")
         found = {r: _numbers(WHOLE, WHOLE, rates=(1.0, float(world))) for r in range(world)}
         for rank, own in found.items():
-            own.rows, own.samples[drawn] = 2, np.array([1.0, 2.0 + rank])
+            own.rows, own.used, own.samples[DRAWN] = 2, {DRAWN}, np.array([1.0, 2.0 + rank])
         return found
 
     with pytest.raises(UnlikeError, match="does not run as one process"):

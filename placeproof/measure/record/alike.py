@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import prod
 
@@ -29,7 +29,7 @@ def differences(recordings: Mapping[int, Recording]) -> list[tuple[str, int]]:
                 apart = sorted(dict(set(own) ^ set(theirs)))
                 listed = ", ".join(dict.fromkeys(f"`{name.partition('Backward')[0]}`" for name in apart[:3]))
                 wrong.append((f"the loss of rank {rank} is made by other operations than that of rank 0: {listed}", turn.line))
-            elif joined != there_joined:
+            elif joined[0] != there_joined[0] or not _one_to_one(first, other, joined[1], there_joined[1]):
                 text = f"the loss of rank {rank} is made by the operations of rank 0, but of other parameters, or in another order"
                 wrong.append((text, turn.line))
         for call, its in zip(first.calls, other.calls, strict=False):
@@ -57,6 +57,14 @@ def differences(recordings: Mapping[int, Recording]) -> list[tuple[str, int]]:
                 text = f"rank {rank} computes `{where[1]}` with another tensor of shape {shape} than rank 0, which is of no samples"
                 wrong.append((text, where[0]))
     return list(dict.fromkeys(wrong))
+
+
+def _one_to_one(first: Recording, other: Recording, mine: Sequence[frozenset[int]], theirs: Sequence[frozenset[int]]) -> bool:
+    """Whether ranks read the same parameters, one after another. Of one that a rank has no part of, it knows no name, or nothing."""
+    nameless = [{i for i, state in enumerate(r.states) if state.name == f"parameter {i}"} for r in (first, other)]
+    pairs = {(a, b) for a, b in zip(mine, theirs, strict=False) if a != b and a and b}
+    known = all(nameless[0] & a or nameless[1] & b for a, b in pairs)
+    return len(mine) == len(theirs) and known and len({a for a, _ in pairs}) == len({b for _, b in pairs}) == len(pairs)
 
 
 def doubts(recordings: Mapping[int, Recording]) -> list[tuple[str, int]]:

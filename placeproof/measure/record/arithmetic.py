@@ -138,7 +138,7 @@ class Arithmetic:
         if out.numel() != 1 or (NOTHING in elements and len(elements) > 1):
             self.shadows.write(out, self._unless_parameters(tuple(elements), "a sum or a norm of rows, or with something else"))
         else:
-            self.shadows.write(out, rule(elements) if elements and NOTHING not in elements else NOTHING)
+            self.shadows.write(out, NOTHING if NOTHING in elements else rule(elements) if elements else ZERO)
 
     def _rows(self, out: Tensor, x: Tensor, dims: Sequence[int], *, mean: bool) -> bool:
         """Gradients added up along some dimensions; False for anything else, and for more rows than ranks are likely to be."""
@@ -368,6 +368,11 @@ class Arithmetic:
         """What is computed with parameters is the model's; what is computed with gradients has to be known."""
         own = [n for n in terms if n > ZERO and not self.nodes.is_parameter(n)]
         return self.nodes.unknown(tuple(own), text, self.line) if own else NOTHING
+
+
+def of_nothing(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether an operation may make zeros of tensors of which nothing is known: new ones, or the norm of no element."""
+    return name.startswith(("zero", "new_zero", "lift_fresh")) or (name in (*_NORMS, "sum") and not args[0].numel())
 
 
 def number(value: Any) -> Fraction | None:

@@ -16,8 +16,9 @@ from placeproof.measure.record.together import Numbers, Samples, Settings, Unlik
 from placeproof.programs import read
 from placeproof.semantics.judge.verdict import judge
 
-#: After how many steps ranks are compared with one process, and by how much at most parameters of split layers are moved before.
-_STEPS, _ASIDE = 3, 0.05
+#: After how many steps ranks are compared with one process, if not after one, and by how much at most parameters of split layers are moved
+#: before.
+_STEPS, _ASIDE = 16, 0.05
 #: Elements of parameters up to which that takes little beside the recording.
 _LARGE = 1 << 20
 
@@ -69,14 +70,15 @@ def as_one_process(launch: Launch, traced: Traced, first: Recording, *, given: b
         text = f"what ranks do is proved, and in numbers they end with other values than the script does as one process: {found.apart}"
         help = "something that the script reads, or decides, is not what one process has: a sample, a number of one rank, a part of a layer"
         refuse_lines(first.script, first.source, [(text, 0)], help=help)
-    if found.lent:
-        note = "One process would update with other settings: it was compared with those of ranks."
-        traced = replace(traced, notes=(*traced.notes, note))
     if word == "refuted" and found.alike:
         text = (
             "what is read of this step is wrong, and in numbers it ends with what the script ends with as one process: it is not understood"
         )
         refuse_lines(first.script, first.source, [(text, first.turns[0].line)])
+    if word == "proved" and found.lent:
+        traced = without(traced, "settings", f"one process would update with {found.lent}: it was given the settings of ranks")
+    if word == "proved" and found.kept:
+        traced = without(traced, "averages", f"a rank keeps another average of {found.kept} than one process")
     return traced
 
 

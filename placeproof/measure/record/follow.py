@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import _disable_current_modes
 
 from placeproof.measure.record.adapting import Adapting
-from placeproof.measure.record.arithmetic import Arithmetic
+from placeproof.measure.record.arithmetic import Arithmetic, of_nothing
 from placeproof.measure.record.axes import key
 from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.computed import ASIDE, Computed, Memory
@@ -476,7 +476,7 @@ class Follower:
             if name in _OF_SEVERAL and self._any(args):
                 self.recording.whole = self.recording.whole or self.line()
             self._rewritten(func, args, "update")
-        elif self._any((*args, *kwargs.values())) or (isinstance(out, Tensor) and name.startswith(("zero", "new_zero", "lift_fresh"))):
+        elif self._any((*args, *kwargs.values())) or (isinstance(out, Tensor) and of_nothing(name, args)):
             self._arithmetic(name, func, args, kwargs, out)
 
     def _arithmetic(self, name: str, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:

@@ -48,6 +48,8 @@ _PICKS = ("cat", "index", "index_select", "select", "slice", "split", "split_wit
 _FRESH = ("_to_copy", "clone", "lift_fresh")
 _HANDED = (*_DRAWS, *_PICKS, *_FRESH)
 _MOVES = (*_FRESH, "copy_", "fill_", "zero_")
+#: What moves a tensor towards another one.
+_AVERAGES = ("add_", "lerp_", "_foreach_add_", "_foreach_lerp_")
 #: What dropout draws, with a chance that is a number.
 _DROPS = (torch.ops.aten.bernoulli_.float,)
 #: What reads a number of a tensor: what Python makes of it is not seen.
@@ -68,7 +70,7 @@ _LARGE = 1 << 22
 class _Kind:
     """What is known of a storage: it is ``made`` of parameters that are trained, of samples that are ``read``, or ``computed`` of anything;
     and which samples it holds, if any, as a whole: their shape, strides and offset; ``python``: a digest, of what Python has made;
-    ``origins``: where all samples are that it is made of."""
+    ``origins``: where all samples are that it is made of; ``early``: it was there before the first backward pass."""
 
     storage: StorageWeakRef
     made: bool = False
@@ -78,6 +80,7 @@ class _Kind:
     layout: tuple[tuple[int, ...], tuple[int, ...], int] = ((), (), 0)
     python: str = ""
     origins: frozenset[Origin] = frozenset()
+    early: bool = False
 
     def holds(self, origin: Origin) -> None:
         """It is made of these samples."""
@@ -95,6 +98,7 @@ class _Sampled(TorchDispatchMode):
         self.counts = Counter[tuple[object, ...]]()
         self.off, self.looked, self.begun, self.inside = False, False, False, 0
         self.counted, self.loading, self.updating = False, False, False
+        self.parameters, self.averages = dict[int, str](), dict[tuple[str, int], Tensor]()
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -138,6 +142,8 @@ class _Sampled(TorchDispatchMode):
         if name in _LOOKS:
             self._look(kinds)
             self._uses(kinds)
+        if name in _AVERAGES and not (self.inside or self.updating):
+            self._averages(read, writes)
         picked = name in (*_DRAWS, *_PICKS, *_MOVES) or func.is_view
         if (made or self.inside) and name not in _MOVES:
             self._uses(kinds)
@@ -149,6 +155,7 @@ class _Sampled(TorchDispatchMode):
                 out = self._told(name, out, (*beside, *plain)) if beside or plain else out
         self.numbers.chosen |= self.looked or (name in _PICKS and computed and not (made or self.inside))
         seen = not (self._decided and name in (*_PICKS, "lift_fresh", "fill_"))  # Python may have counted samples
+        self.numbers.changed |= not seen and any(self._kind(t).origin is not None for t in writes)
         computed |= not picked and bool(read) and not name.startswith(_CONSTANT)
         if name in _MOVES and computed and not (made or self.inside):
             for tensor in (t for t in writes if (own := self._kind(t)).read and own.origin is None and own.layout[0]):
@@ -188,6 +195,13 @@ class _Sampled(TorchDispatchMode):
         if _kept(tensor) and not self.updating:
             self._kind(tensor).python = hashlib.sha256(_values(tensor).tobytes()).hexdigest()
 
+    def _averages(self, read: Sequence[Tensor], writes: Sequence[Tensor]) -> None:
+        """Something that is kept is moved towards parameters."""
+        sources = [t for t in read if storage(t) in self.parameters]
+        for source, tensor in zip(sources, writes, strict=False) if len(sources) == len(writes) else ():
+            if self._kind(tensor).early and tensor.shape == source.shape and storage(tensor) not in self.parameters:
+                self.averages[self.parameters[storage(source)], storage(tensor)] = tensor
+
     def _uses(self, kinds: Sequence[_Kind]) -> None:
         """Samples are used: what parameters are made of is none."""
         self.numbers.used.update(*(k.origins for k in kinds if not k.made))
@@ -217,7 +231,7 @@ class _Sampled(TorchDispatchMode):
         place = storage(tensor)
         kind = self.kinds.get(place)
         if kind is None:
-            kind = self.kinds[place] = _Kind(StorageWeakRef(tensor.untyped_storage()))
+            kind = self.kinds[place] = _Kind(StorageWeakRef(tensor.untyped_storage()), early=not self.numbers.passes)
         kind.made |= tensor.requires_grad
         return kind
 
@@ -323,6 +337,7 @@ class _Run:
             if p.requires_grad and id(p) not in self.known:
                 own = f"{len(self.known)} {_WRAPPED.sub('', name)}"
                 self.known[id(p)] = own, p
+                self.mode.parameters[storage(local(p))] = own.partition(" ")[2]
                 self.numbers.plain &= type(p) is nn.Parameter and p.layout == torch.strided and p.dtype == torch.float64
                 self.numbers.begun[own] = _values(local(p).detach().double())
                 self.numbers.double &= p.dtype == torch.float64
@@ -364,6 +379,8 @@ class _Run:
         if not self.numbers.left:
             with _disable_current_modes(), torch.no_grad():
                 self.numbers.left.update({name: _values(local(p).detach().double()) for name, p in self.known.values()})
+                for name, tensor in ((name, tensor) for (name, _), tensor in self.mode.averages.items()):
+                    self.numbers.averages.setdefault(name, []).append(_values(tensor.detach().double()))
 
     def called(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """How modules are called."""

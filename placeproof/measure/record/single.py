@@ -32,14 +32,16 @@ class Single:
     """Of each parameter by how much ranks are apart from one process, relative to its largest element: in its values after the step, and
     in the gradient that the update reads (infinite where that is not seen). ``updates``: those of a rank, and of one process;
     ``multiple``: all gradients of ranks are one multiple of those of one process, as where a loss is divided by what is given as a
-    number; ``decided``: later updates have other settings, which change with samples; ``lent``: one process would update with others."""
+    number; ``decided``: later updates have other settings, which change with samples; ``lent``: with which other settings one process would
+    update than ranks, whose settings it is given; ``kept``: of which parameter a rank keeps another average than one process."""
 
     left: Mapping[str, float]
     read: Mapping[str, float]
     updates: tuple[int, int] = (0, 0)
     multiple: bool = False
     decided: bool = False
-    lent: bool = False
+    lent: str = ""
+    kept: str = ""
 
     @property
     def apart(self) -> str:
@@ -49,7 +51,7 @@ class Single:
         if self.decided:
             return "a later update has other settings, which change with samples"
         name = max(self.left, key=lambda n: self.left[n])
-        shown = name if name == _OTHERS else f"`{name}`"
+        shown = name if name == _OTHERS or "`" in name else f"`{name}`"
         return f"{shown}, by {self.left[name]:.1e} of the largest element" if self.left[name] > _SAME else ""
 
     @property
@@ -85,7 +87,7 @@ def _beside(
         every = [n for _, n in sorted(ranks.items())]
         if not rates and len(given) == len(ranks) and _decide(every, alone, run, [*dealt]):
             return Single({}, {}, decided=True)
-        lent = not rates and _others(every, alone)
+        lent = "" if rates else _lent(every, alone)
         alone = run(1, {0: own}, every[0].settings)[0] if lent else alone
     except InputError:
         raise UnlikeError("it does not run as one process") from None
@@ -107,13 +109,34 @@ def _beside(
 
     times = _multiple(rows[0][2], rows[-1][2])
     multiple = times is not None and abs(times - 1) > _SAME and max(far(2, times).values()) <= _SAME
-    return Single(far(1), far(2), (len(every[0].settings), len(alone.settings)), multiple, lent=lent)
+    first, *others = ({} if split else _averages(n, alone) for n in every)
+    left = far(1) | {f"an average of `{name}`": gap for name, gap in first.items()}
+    kept = next((name for own in others for name, gap in own.items() if gap > _SAME), "")
+    return Single(left, far(2), (len(every[0].settings), len(alone.settings)), multiple, lent=lent, kept=kept)
 
 
-def _others(ranks: Sequence[Numbers], alone: Numbers) -> bool:
-    """Whether all ranks update with the same settings, and one process with others."""
+def _averages(own: Numbers, alone: Numbers) -> dict[str, float]:
+    """By how much averages of parameters are apart on a rank and in one process, where both keep as many of one size."""
+    found = dict[str, float]()
+    for name, values in own.averages.items():
+        whole = alone.averages.get(name, [])
+        if [v.shape for v in values] == [v.shape for v in whole]:
+            gaps = (
+                float(np.abs(a - b).max(initial=0.0)) / max(float(np.abs(b).max(initial=0.0)), _NOTHING)
+                for a, b in zip(values, whole, strict=True)
+            )
+            found[name] = max(gaps)
+    return found
+
+
+def _lent(ranks: Sequence[Numbers], alone: Numbers) -> str:
+    """Which setting one process would update with otherwise than all ranks, and where."""
     own = ranks[0].settings
-    return own != alone.settings and len(own) == len(alone.settings) and all(n.settings == own for n in ranks)
+    if len(own) != len(alone.settings) or any(n.settings != own for n in ranks):
+        return ""
+    pairs = [(n, *pair) for n, groups in enumerate(zip(own, alone.settings, strict=True), start=1) for pair in zip(*groups, strict=False)]
+    unlike = [(n, k, mine, theirs.get(k)) for n, group, theirs in pairs for k, mine in group.items() if mine != theirs.get(k)]
+    return next((f"{k} {theirs} for {mine} in update {n}" for n, k, mine, theirs in unlike), "")
 
 
 def _decide(ranks: Sequence[Numbers], alone: Numbers, run: Running, dealt: Sequence[Origin]) -> bool:
@@ -229,6 +252,8 @@ def _comparable(ranks: Sequence[Numbers], alone: Numbers, *, rates: bool) -> Non
         raise UnlikeError("one process makes other backward passes")
     if not rates and any(a != b for n in ranks for a, b in zip(n.settings, alone.settings, strict=False)):
         raise UnlikeError("one process updates with other settings")
+    if any(n.changed for n in every):
+        raise UnlikeError("parts of samples are written after Python was told of some")
     if any(n.python != ranks[0].python for n in ranks):
         raise UnlikeError("samples are not made by PyTorch")
     if not all(n.double for n in every) or any(n.drawn for n in every):

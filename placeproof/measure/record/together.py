@@ -49,7 +49,8 @@ class Numbers:
     of, ``within`` which others some are, and what is ``beside`` samples where something is computed of them, numbers and tensors of no
     samples, with ``results``. ``python``: digests of what Python made, of
     whatever, and something is computed of; ``given``: samples, and what is made of them alone, as modules are given them; ``chosen``: some
-    may be chosen by what is computed of them."""
+    may be chosen by what is computed of them; ``changed``: parts of some were written where that may be so;
+    ``averages``: what is moved towards parameters, by their names."""
 
     rows: int = 0
     samples: dict[Origin, NDArray[np.generic]] = field(default_factory=dict)
@@ -74,6 +75,8 @@ class Numbers:
     python: list[str] = field(default_factory=list)
     given: list[NDArray[np.generic]] = field(default_factory=list)
     chosen: bool = False
+    changed: bool = False
+    averages: dict[str, list[NDArray[np.float64]]] = field(default_factory=dict)
 
 
 #: The script with so many ranks, each with the samples that it is given, and with parameters moved. It may raise InputError.
