@@ -24,7 +24,7 @@ from placeproof.semantics.judge.verdict import judge
 
 WHOLE = np.arange(12.0).reshape(4, 3) + 0.25
 #: Where samples are drawn.
-DRAWN = (1, "randn", "torch.float64", (), 1)
+DRAWN = (1, "randn", "torch.float64", 1, 1)
 
 
 def _numbers(begun: np.ndarray, left: np.ndarray, read: np.ndarray | None = None, *, rates: Sequence[float] = (1.0,)) -> Numbers:
@@ -106,7 +106,7 @@ def test_averages_of_parameters_are_compared(wrong: tuple[int, ...], kept: str, 
 @pytest.mark.parametrize("results", [{}, {0: np.ones(3), 1: np.ones(2)}])
 def test_what_ranks_compute_by_their_numbers_of_no_samples_is_not_compared(results: Mapping[int, np.ndarray]) -> None:
     ranks = [_numbers(WHOLE, WHOLE), _numbers(WHOLE, WHOLE)]
-    computed = (3, "mul", "torch.float64", (), 1)
+    computed = (3, "mul", "torch.float64", 1, 1)
     for rank, own in enumerate(ranks):
         own.rows, own.samples[DRAWN], own.beside[computed] = 2, np.array([1.0, 2.0 + rank]), (str(rank),)
         if rank in results:

@@ -288,7 +288,7 @@ class _Sampled(TorchDispatchMode):
         self._told(name, tensor.as_strided(shape, stride, offset), (part, *beside))
 
     def _next(self, name: str, tensor: Tensor) -> Origin:
-        place = (line_of(self.script), name, str(tensor.dtype), tuple(tensor.shape[1:]))
+        place = (line_of(self.script), name, str(tensor.dtype), tensor.dim())
         self.counts[place] += 1
         return (*place, self.counts[place])
 

@@ -20,8 +20,8 @@ from placeproof.core.diagnostics import InputError
 from placeproof.measure.record.factor import written
 from placeproof.measure.record.recording import Recording, Turn
 
-#: Where samples are: a line of the script, the operation, element type, shape without the first size, and which one of several alike.
-Origin = tuple[int, str, str, tuple[int, ...], int]
+#: Where samples are: a line of the script, the operation, element type, number of dimensions, and which one of several alike.
+Origin = tuple[int, str, str, int, int]
 #: By where they are, the samples of a rank, one after another.
 Samples = Mapping[Origin, NDArray[np.generic]]
 #: Numbers of ranks that are compared with one process.
@@ -251,7 +251,7 @@ def _own(ranks: Mapping[int, Numbers]) -> list[Origin]:
         and any(not np.array_equal(n.samples[origin], ranks[0].samples[origin]) for n in ranks.values())
     ]
     rows = [tuple(samples_of_all(ranks, o)[i].tobytes() for o in own) for i in range(sum(n.rows for n in ranks.values()))] if own else []
-    several = [o for o in own if int(np.prod(o[3])) > 1 and "float" in o[2]]
+    several = [o for o in own if ranks[0].samples[o].size > len(ranks[0].samples[o]) and "float" in o[2]]
     if not own or len({*rows}) < len(rows) or any(len({row.tobytes() for row in samples_of_all(ranks, o)}) < len(rows) for o in several):
         raise UnlikeError("ranks have no samples of their own, or the same ones")
     return own
