@@ -143,7 +143,7 @@ class Arithmetic:
     def _rows(self, out: Tensor, x: Tensor, dims: Sequence[int], *, mean: bool) -> bool:
         """Gradients added up along some dimensions; False for anything else, and for more rows than ranks are likely to be."""
         count = x.numel() // out.numel()
-        if count > _ROWS or not all(n == ZERO or self.nodes.is_gradient(n) for n in self.shadows.read(x).distinct()):
+        if not 0 < count <= _ROWS or not all(n == ZERO or self.nodes.is_gradient(n) for n in self.shadows.read(x).distinct()):
             return False
         each = np.moveaxis(self.shadows.read(x).each().reshape(x.size()), list(dims), range(len(dims))).reshape(count, -1)
         made = reduce(lambda a, b: mapped(self._sum_of(Fraction(1)), a, b), map(Runs.listed, each))

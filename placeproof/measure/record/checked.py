@@ -75,8 +75,11 @@ def as_one_process(launch: Launch, traced: Traced, first: Recording, *, given: b
             "what is read of this step is wrong, and in numbers it ends with what the script ends with as one process: it is not understood"
         )
         refuse_lines(first.script, first.source, [(text, first.turns[0].line)])
-    if word == "proved" and found.lent:
-        traced = without(traced, "settings", f"one process would update with {found.lent}: it was given the settings of ranks")
+    if word == "proved" and found.lent is not None:
+        number, other = found.lent
+        text = f"one process would update with {other}: it was given the settings of ranks"
+        later = replace(traced, notes=(*traced.notes, f"Later, {text}."))
+        traced = without(traced, "settings", text) if number <= launch.step else later
     if word == "proved" and found.kept:
         traced = without(traced, "averages", f"a rank keeps another average of {found.kept} than one process")
     return traced

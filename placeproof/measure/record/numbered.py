@@ -70,7 +70,7 @@ _LARGE = 1 << 22
 class _Kind:
     """What is known of a storage: it is ``made`` of parameters that are trained, of samples that are ``read``, or ``computed`` of anything;
     and which samples it holds, if any, as a whole: their shape, strides and offset; ``python``: a digest, of what Python has made;
-    ``origins``: where all samples are that it is made of; ``early``: it was there before the first backward pass."""
+    ``origins``: where the samples are that it is made of; ``early``: it was there before the first backward pass."""
 
     storage: StorageWeakRef
     made: bool = False
@@ -83,9 +83,8 @@ class _Kind:
     early: bool = False
 
     def holds(self, origin: Origin) -> None:
-        """It is made of these samples."""
-        self.origin = origin
-        self.origins |= {origin}
+        """It is these samples."""
+        self.origin, self.origins = origin, frozenset((origin,))
 
 
 class _Sampled(TorchDispatchMode):
@@ -239,7 +238,7 @@ class _Sampled(TorchDispatchMode):
         """What is handed out instead of a tensor of samples: a tensor of its own, also where these are some of those of a ``base``."""
         if not _kept(value) or not value.dim() or (base is not None and value.shape[1:] != base[1:]):
             return value
-        origin = self._next(name, value)
+        origin, before = self._next(name, value), self._kind(value).origins
         own = self._given(origin, value)
         self.numbers.samples[origin] = _values(value if own is None else own)
         tensor = value if own is None else own
@@ -247,8 +246,9 @@ class _Sampled(TorchDispatchMode):
             kind = self._kind(tensor)
             kind.read, kind.layout = True, (tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
             kind.holds(origin)
+            self.numbers.made[origin] = before
         else:
-            self.numbers.within[origin] = self._kind(value).origins
+            self.numbers.within[origin] = before
         return tensor
 
     def _told(self, name: str, out: Any, beside: tuple[object, ...]) -> Any:

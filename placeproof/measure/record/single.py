@@ -32,15 +32,16 @@ class Single:
     """Of each parameter by how much ranks are apart from one process, relative to its largest element: in its values after the step, and
     in the gradient that the update reads (infinite where that is not seen). ``updates``: those of a rank, and of one process;
     ``multiple``: all gradients of ranks are one multiple of those of one process, as where a loss is divided by what is given as a
-    number; ``decided``: later updates have other settings, which change with samples; ``lent``: with which other settings one process would
-    update than ranks, whose settings it is given; ``kept``: of which parameter a rank keeps another average than one process."""
+    number; ``decided``: later updates have other settings, which change with samples; ``lent``: the first update in which one process
+    would have another setting than ranks, whose settings it is given, and which; ``kept``: of which parameter a rank keeps another average
+    than one process."""
 
     left: Mapping[str, float]
     read: Mapping[str, float]
     updates: tuple[int, int] = (0, 0)
     multiple: bool = False
     decided: bool = False
-    lent: str = ""
+    lent: tuple[int, str] | None = None
     kept: str = ""
 
     @property
@@ -87,7 +88,7 @@ def _beside(
         every = [n for _, n in sorted(ranks.items())]
         if not rates and len(given) == len(ranks) and _decide(every, alone, run, [*dealt]):
             return Single({}, {}, decided=True)
-        lent = "" if rates else _lent(every, alone)
+        lent = None if rates else _lent(every, alone)
         alone = run(1, {0: own}, every[0].settings)[0] if lent else alone
     except InputError:
         raise UnlikeError("it does not run as one process") from None
@@ -129,14 +130,14 @@ def _averages(own: Numbers, alone: Numbers) -> dict[str, float]:
     return found
 
 
-def _lent(ranks: Sequence[Numbers], alone: Numbers) -> str:
-    """Which setting one process would update with otherwise than all ranks, and where."""
+def _lent(ranks: Sequence[Numbers], alone: Numbers) -> tuple[int, str] | None:
+    """The first update in which one process has another setting than all ranks, and which."""
     own = ranks[0].settings
     if len(own) != len(alone.settings) or any(n.settings != own for n in ranks):
-        return ""
+        return None
     pairs = [(n, *pair) for n, groups in enumerate(zip(own, alone.settings, strict=True), start=1) for pair in zip(*groups, strict=False)]
-    unlike = [(n, k, mine, theirs.get(k)) for n, group, theirs in pairs for k, mine in group.items() if mine != theirs.get(k)]
-    return next((f"{k} {theirs} for {mine} in update {n}" for n, k, mine, theirs in unlike), "")
+    unlike = ((n, k, mine, theirs.get(k)) for n, group, theirs in pairs for k, mine in group.items() if mine != theirs.get(k))
+    return next(((n, f"{k} {theirs} for {mine} in update {n}") for n, k, mine, theirs in unlike), None)
 
 
 def _decide(ranks: Sequence[Numbers], alone: Numbers, run: Running, dealt: Sequence[Origin]) -> bool:
@@ -197,9 +198,20 @@ def _dealt(ranks: Mapping[int, Numbers]) -> dict[Origin, list[int]]:
     """Where ranks have samples of their own, of which one process is given those of all, and along which dimensions these may lie."""
     common = sorted(set.intersection(*({*n.samples} for n in ranks.values())), key=str)
     along = {o: [a for a in range(2) if all(_of_rows(n, n.samples[o], a) for n in ranks.values())] for o in common}
-    used = set[Origin]().union(*(n.used for n in ranks.values()))
+    used = set[Origin]().union(*map(_used, ranks.values()))
     known = {o for o in common if used & {o, *(w for n in ranks.values() for w in n.within.get(o, ()))}}
     return {origin: axes for origin, axes in along.items() if axes and origin in known and _differ(ranks, origin)}
+
+
+def _used(numbers: Numbers) -> set[Origin]:
+    """Where samples are that are used, and those that these are made of."""
+    found, left = set[Origin](), [*numbers.used]
+    while left:
+        origin = left.pop()
+        if origin not in found:
+            found.add(origin)
+            left += numbers.made.get(origin, ())
+    return found
 
 
 def _of_rows(numbers: Numbers, values: NDArray[np.generic], axis: int = 0) -> bool:
