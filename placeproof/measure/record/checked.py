@@ -19,6 +19,8 @@ from placeproof.semantics.judge.verdict import judge
 #: After how many steps ranks are compared with one process, if not after one, and by how much at most parameters of split layers are moved
 #: before.
 _STEPS, _ASIDE = 16, 0.05
+#: What is to be done about settings that make up for gradients, and about a constant of one term.
+_DIVIDE, _OF = "multiply gradients, and leave the settings as they are", "say of which multiple of its first term the loss is"
 #: Elements of parameters up to which that takes little beside the recording.
 _LARGE = 1 << 20
 
@@ -56,9 +58,9 @@ def as_one_process(launch: Launch, traced: Traced, first: Recording, *, given: b
     one term of the loss."""
     word = judge(read(traced.text), shortest=False).word
     if word == "refuted" and not (traced.split or traced.apart):
-        _unless_rates(launch, first)
+        _unless_alike(launch, first, rates=True)
         if given and any(turn.beside for turn in first.turns):
-            _unless_weights(launch, first)
+            _unless_alike(launch, first, rates=False)
     if word not in (("proved", "refuted") if traced.split and not traced.apart else ("proved",)):
         return traced
     try:
@@ -75,40 +77,41 @@ def as_one_process(launch: Launch, traced: Traced, first: Recording, *, given: b
             "what is read of this step is wrong, and in numbers it ends with what the script ends with as one process: it is not understood"
         )
         refuse_lines(first.script, first.source, [(text, first.turns[0].line)])
-    if word == "proved" and found.lent is not None:
+    return _beside(traced, found, launch.step) if word == "proved" else traced
+
+
+def _beside(traced: Traced, found: Single, step: int) -> Traced:
+    """A proved step with what one process does otherwise: settings, up to the step or later, and averages of some ranks."""
+    if found.lent is not None:
         number, other = found.lent
         text = f"one process would update with {other}: it was given the settings of ranks"
         later = replace(traced, notes=(*traced.notes, f"Later, {text}."))
-        traced = without(traced, "settings", text) if number <= launch.step else later
-    if word == "proved" and found.kept:
+        traced = without(traced, "settings", text) if number <= step else later
+    if found.kept:
         traced = without(traced, "averages", f"a rank keeps another average of {found.kept} than one process")
     return traced
 
 
-def _unless_rates(launch: Launch, first: Recording) -> None:
-    """Raise InputError where ranks update with other settings than one process, and end with the same."""
+def _unless_alike(launch: Launch, first: Recording, *, rates: bool) -> None:
+    """Raise InputError where ranks end with what one process ends with, which updates with other settings (``rates``); or make its
+    gradients, of a loss that adds up several terms."""
     try:
-        if faked(launch.of(1), 0).settings == first.settings:
+        if rates and faked(launch.of(1), 0).settings == first.settings:
             return
-        found = beside_one(launch, first, split=False, rates=True)
+        found = beside_one(launch, first, split=False, rates=rates)
     except (InputError, UnlikeError):
         return
-    if not found.apart:
-        text = "gradients are refuted, and ranks end with what one process ends with: the settings that they update with make up for it"
-        refuse_lines(
-            first.script, first.source, [(text, first.turns[0].line)], help="multiply gradients, and leave the settings as they are"
+    if found.apart or not (rates or found.alike):
+        return
+    text, help = (
+        ("gradients are refuted, and ranks end with what one process ends with: the settings that they update with make up for it", _DIVIDE)
+        if rates
+        else (
+            "gradients are refuted for the constant that was given, and ranks make those of one process: the loss adds up several terms",
+            _OF,
         )
-
-
-def _unless_weights(launch: Launch, first: Recording) -> None:
-    """Raise InputError where ranks make the gradients of one process, of a loss that adds up several terms."""
-    try:
-        found = beside_one(launch, first, split=False)
-    except (InputError, UnlikeError):
-        return
-    if found.alike:
-        text = "gradients are refuted for the constant that was given, and ranks make those of one process: the loss adds up several terms"
-        refuse_lines(first.script, first.source, [(text, first.turns[0].line)], help="say of which multiple of its first term the loss is")
+    )
+    refuse_lines(first.script, first.source, [(text, first.turns[0].line)], help=help)
 
 
 def in_numbers(launch: Launch, error: InputError) -> InputError:
