@@ -253,6 +253,31 @@ SPLIT = """
     optimizer.step()
 """
 
+#: Of a head each rank has a part of the words; ``{summed}`` adds up over ranks.
+WORDS = """
+    from torch.distributed.nn.functional import all_reduce
+    rank, world = dist.get_rank(), dist.get_world_size()
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inlet, self.head, self.words = nn.Linear(8, 8), nn.Linear(8, 8, bias=False), 8 // world
+            self.head.weight = nn.Parameter(self.head.weight.detach().chunk(world, 0)[rank].clone())
+
+        def forward(self, x, y):
+            logits = self.head(Copy.apply(torch.tanh(self.inlet(x))))
+            here = y - rank * self.words
+            picked = logits.gather(1, here.clamp(0, self.words - 1)[:, None])[:, 0]
+            picked = picked.masked_fill((here < 0) | (here >= self.words), 0.0)
+            return ({summed}(logits.exp().sum(-1)).log() - {summed}(picked)).mean()
+
+    torch.manual_seed(0)
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    torch.manual_seed(5)
+    net(torch.randn(6, 8), torch.randint(8, (6,))).backward()
+    optimizer.step()
+"""
 #: Each rank has samples of its own, ``{drawn}``, and decides with ``{decided}`` whether it updates.
 SAMPLES = """
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -302,7 +327,7 @@ def _recorded(tmp_path: Path, body: str, constant: Fraction | None = None, **fil
     text = body
     for name, value in filled.items():
         text = text.replace(f"{{{name}}}", value)
-    head = SUMS if body is SPLIT else HEAD
+    head = SUMS if body in (SPLIT, WORDS) else HEAD
     (tmp_path / "script.py").write_text(head + "\ndef train():\n" + textwrap.indent(textwrap.dedent(text), "    "))
     return judge(read(trace(tmp_path / "script.py", constant=constant).text)).word
 
@@ -318,6 +343,14 @@ def test_what_each_rank_adds_to_a_sum_counts_once_for_each(tmp_path: Path) -> No
     assert _recorded(tmp_path, SPLIT, inside="", outside=" + self.shared(y)") == "proved"
     with pytest.raises(InputError, match="other values than the script does as one process"):
         _recorded(tmp_path, SPLIT, inside=" + self.shared(y)", outside="")
+
+
+@pytest.mark.usefixtures("_torch")
+def test_a_multiple_that_no_number_makes_is_refused(tmp_path: Path) -> None:
+    """PyTorch's sum over ranks is one in backward, too, and each rank has the loss of all: gradients are too large."""
+    assert _recorded(tmp_path, WORDS, summed="Reduce.apply") == "proved"
+    with pytest.raises(InputError, match="other values than the script does as one process"):
+        _recorded(tmp_path, WORDS, summed="all_reduce")
 
 
 @pytest.mark.usefixtures("_torch")

@@ -152,6 +152,8 @@ def beside_one(launch: Launch, first: Recording, *, split: bool, rates: bool = F
         return found
     one = after(1)
     if isinstance(one, Single) and one.multiple:
+        if not (first.own or first.scales or any(turn.numbers for turn in first.turns)):  # no number of the script makes it
+            return one
         raise UnlikeError("ranks train a multiple of what one process does")
     found = one if isinstance(found, UnlikeError) else found
     if isinstance(found, UnlikeError):
