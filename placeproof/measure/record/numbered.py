@@ -48,6 +48,8 @@ _PICKS = ("cat", "index", "index_select", "select", "slice", "split", "split_wit
 _FRESH = ("_to_copy", "clone", "lift_fresh")
 _HANDED = (*_DRAWS, *_PICKS, *_FRESH)
 _MOVES = (*_FRESH, "copy_", "fill_", "zero_")
+#: What makes a tensor of what is not seen.
+_PYTHON = "python"
 #: What moves a tensor towards another one.
 _AVERAGES = ("add_", "lerp_", "_foreach_add_", "_foreach_lerp_")
 #: What dropout draws, with a chance that is a number.
@@ -69,8 +71,9 @@ _LARGE = 1 << 22
 @dataclass(slots=True)
 class _Kind:
     """What is known of a storage: it is ``made`` of parameters that are trained, of samples that are ``read``, or ``computed`` of anything;
-    and which samples it holds, if any, as a whole: their shape, strides and offset; ``python``: a digest, of what Python has made;
-    ``origins``: where the samples are that it is made of; ``early``: it was there before the first backward pass."""
+    and which samples it holds, if any, as a whole: their shape, strides and offset; ``origins``: where what it is made of was drawn,
+    picked, computed with something else, or made by Python, with a digest in the place of an element type; ``early``: it was there before
+    the first backward pass."""
 
     storage: StorageWeakRef
     made: bool = False
@@ -78,7 +81,6 @@ class _Kind:
     computed: bool = False
     origin: Origin | None = None
     layout: tuple[tuple[int, ...], tuple[int, ...], int] = ((), (), 0)
-    python: str = ""
     origins: frozenset[Origin] = frozenset()
     early: bool = False
 
@@ -105,6 +107,10 @@ class _Sampled(TorchDispatchMode):
         """Run an operation, and hand out samples instead of what it makes of them."""
         if any(issubclass(t, (DTensor, AsyncCollectiveTensor)) for t in types):
             return NotImplemented
+        if not (self.off or func.namespace in NAMESPACES):
+            with _disable_current_modes(), torch.no_grad():  # before they are written to
+                for tensor in (t for t in strided_of((args, kwargs)) if storage(t) not in self.kinds):
+                    self._made_by_python(tensor)
         out = func(*args, **(kwargs or {}))
         if self.off:
             return out
@@ -134,8 +140,6 @@ class _Sampled(TorchDispatchMode):
         else:
             self.numbers.drawn |= bool(self.inside) and name.startswith(_CHANCE)
         read, writes = strided_of((args, kwargs)), strided_of(written(func, args))
-        for tensor in (t for t in read if storage(t) not in self.kinds):
-            self._made_by_python(tensor)
         kinds = [self._kind(t) for t in read]
         made, computed = any(k.made for k in kinds), any(k.computed for k in kinds)
         if name in _LOOKS:
@@ -146,25 +150,26 @@ class _Sampled(TorchDispatchMode):
         picked = name in (*_DRAWS, *_PICKS, *_MOVES) or func.is_view
         if (made or self.inside) and name not in _MOVES:
             self._uses(kinds)
-        if not picked:
-            self.numbers.python += [k.python for k in kinds if k.python]
-            if not (made or self.inside) and any(k.read for k in kinds):
-                plain = [_values(t).tobytes() for t, k in zip(read, kinds, strict=True) if not k.read and _kept(t) and t.numel() <= _FEW]
-                beside = [repr(v) for v in tree_leaves((args, kwargs)) if isinstance(v, (int, float))]
-                out = self._told(name, out, (*beside, *plain)) if beside or plain else out
+        told = frozenset[Origin]()
+        if not picked and not (made or self.inside) and any(k.read for k in kinds):
+            into = {storage(t) for t in writes}
+            others = (t for t, k in zip(read, kinds, strict=True) if not (k.read or storage(t) in into))
+            plain = [_values(t).tobytes() for t in others if _kept(t) and t.numel() <= _FEW]
+            beside = [repr(v) for v in tree_leaves((args, kwargs)) if isinstance(v, (int, float))]
+            out, told = self._told(name, out, (*beside, *plain)) if beside or plain else (out, told)
         self.numbers.chosen |= self.looked or (name in _PICKS and computed and not (made or self.inside))
         seen = not (self._decided and name in (*_PICKS, "lift_fresh", "fill_"))  # Python may have counted samples
         self.numbers.changed |= not seen and any(self._kind(t).origin is not None for t in writes)
         computed |= not picked and bool(read) and not name.startswith(_CONSTANT)
         if name in _MOVES and computed and not (made or self.inside):
             for tensor in (t for t in writes if (own := self._kind(t)).read and own.origin is None and own.layout[0]):
-                self._changed(name, tensor, [repr(v) for v in tree_leaves((args, kwargs)) if isinstance(v, (int, float))])
+                told |= self._changed(name, tensor, [repr(v) for v in tree_leaves((args, kwargs)) if isinstance(v, (int, float))])
         for tensor in (*strided_of(out), *writes):
             kind = self._kind(tensor)
             if not (func.is_view or kind.layout[0]):
                 kind.layout = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
             kind.made, kind.read, kind.computed = kind.made or made, kind.read or any(k.read for k in kinds), kind.computed or computed
-            kind.origins = kind.origins.union(*(k.origins for k in kinds))
+            kind.origins = kind.origins.union(told, *(k.origins for k in kinds))
         if made or computed or self.inside or not picked:
             return out
         if writes and not all(storage(t) in self.kinds and self._kind(t).origin is None for t in writes):
@@ -192,7 +197,7 @@ class _Sampled(TorchDispatchMode):
         """A tensor is made of what is not seen. An optimizer counts steps so, of each piece that a rank has."""
         self._kind(tensor).computed = tensor.is_floating_point() or self._decided
         if _kept(tensor) and not self.updating:
-            self._kind(tensor).python = hashlib.sha256(_values(tensor).tobytes()).hexdigest()
+            self._kind(tensor).origins |= {(0, _PYTHON, hashlib.sha256(_values(tensor).tobytes()).hexdigest(), 0, 0)}
 
     def _averages(self, read: Sequence[Tensor], writes: Sequence[Tensor]) -> None:
         """Something that is kept is moved towards parameters."""
@@ -203,7 +208,9 @@ class _Sampled(TorchDispatchMode):
 
     def _uses(self, kinds: Sequence[_Kind]) -> None:
         """Samples are used: what parameters are made of is none."""
-        self.numbers.used.update(*(k.origins for k in kinds if not k.made))
+        origins = frozenset[Origin]().union(*(k.origins for k in kinds if not k.made))
+        self.numbers.used |= origins
+        self.numbers.python |= {digest for _, name, digest, _, _ in origins if name == _PYTHON}
 
     def _look(self, kinds: Sequence[_Kind]) -> None:
         self.looked |= any(k.read for k in kinds)
@@ -251,15 +258,15 @@ class _Sampled(TorchDispatchMode):
             self.numbers.within[origin] = before
         return tensor
 
-    def _told(self, name: str, out: Any, beside: tuple[object, ...]) -> Any:
+    def _told(self, name: str, out: Any, beside: tuple[object, ...]) -> tuple[Any, frozenset[Origin]]:
         """What is computed of samples and of something else, which may be each rank's own: where it is so, one process is given it."""
         if not _kept(out):
-            return out
+            return out, frozenset()
         origin = self._next(name, out)
         own = self._given(origin, out)
         self.numbers.beside[origin] = beside
         self.numbers.results[origin] = _values(out if own is None else own)
-        return out if own is None else out.copy_(own) if own.shape == out.shape else own
+        return out if own is None else out.copy_(own) if own.shape == out.shape else own, frozenset((origin,))
 
     def _written(self, name: str, tensor: Tensor) -> None:
         """A part of what holds samples was written: all of it is what is given."""
@@ -281,11 +288,11 @@ class _Sampled(TorchDispatchMode):
                 self.numbers.given.append(_values(tensor))
                 self._uses([kind])
 
-    def _changed(self, name: str, tensor: Tensor, beside: Sequence[str]) -> None:
+    def _changed(self, name: str, tensor: Tensor, beside: Sequence[str]) -> frozenset[Origin]:
         """A part was written of what is computed of samples, which may be each rank's own part."""
         shape, stride, offset = self._kind(tensor).layout
         part = (tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()) - offset)
-        self._told(name, tensor.as_strided(shape, stride, offset), (part, *beside))
+        return self._told(name, tensor.as_strided(shape, stride, offset), (part, *beside))[1]
 
     def _next(self, name: str, tensor: Tensor) -> Origin:
         place = (line_of(self.script), name, str(tensor.dtype), tensor.dim())

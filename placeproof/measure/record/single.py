@@ -229,7 +229,8 @@ def _by_number(ranks: Mapping[int, Numbers]) -> dict[Origin, NDArray[np.generic]
     """What ranks compute of their samples, each with something of its own, as its number. Raises UnlikeError where it is of no samples.
     Ranks that split layers, and have the same samples, compute their parts so."""
     every, found = [*ranks.values()], dict[Origin, NDArray[np.generic]]()
-    for origin in dict.fromkeys(o for n in every for o in n.beside):
+    used = set[Origin]().union(*map(_used, every))
+    for origin in dict.fromkeys(o for n in every for o in n.beside if o in used):
         if any(n.beside.get(origin) != every[0].beside.get(origin) for n in every):
             results = [n.results[origin] for n in every if origin in n.results and _of_rows(n, n.results[origin])]
             if len(results) < len(every):
@@ -240,7 +241,8 @@ def _by_number(ranks: Mapping[int, Numbers]) -> dict[Origin, NDArray[np.generic]
 
 def _same_samples(ranks: Mapping[int, Numbers], alone: Numbers, own: Mapping[Origin, NDArray[np.generic]]) -> None:
     """Raise UnlikeError where one process computes with other samples than all ranks do."""
-    used = alone.used.union(*(n.used for n in ranks.values()))
+    every = (alone, *ranks.values())
+    used = set[Origin]().union(*(n.used for n in every)) & set[Origin]().union(*(n.samples for n in every))
     for origin in used:
         there = alone.samples.get(origin)
         if origin not in own and _differ(ranks, origin):
