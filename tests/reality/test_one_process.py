@@ -108,7 +108,7 @@ def test_what_ranks_compute_by_their_numbers_of_no_samples_is_not_compared(resul
     ranks = [_numbers(WHOLE, WHOLE), _numbers(WHOLE, WHOLE)]
     computed = (3, "mul", "torch.float64", 1, 1)
     for rank, own in enumerate(ranks):
-        own.rows, own.used, own.beside[computed] = 2, {computed}, (str(rank),)
+        own.rows, own.used, own.samples[DRAWN], own.beside[computed] = 2, {computed}, np.array([1.0, 2.0 + rank]), (str(rank),)
         if rank in results:
             own.results[computed] = results[rank]
     with pytest.raises(UnlikeError, match="each by its number"):
