@@ -48,8 +48,6 @@ _PICKS = ("cat", "index", "index_select", "select", "slice", "split", "split_wit
 _FRESH = ("_to_copy", "clone", "lift_fresh")
 _HANDED = (*_DRAWS, *_PICKS, *_FRESH)
 _MOVES = (*_FRESH, "copy_", "fill_", "zero_")
-#: What makes a tensor of what is not seen.
-_PYTHON = "python"
 #: What moves a tensor towards another one.
 _AVERAGES = ("add_", "lerp_", "_foreach_add_", "_foreach_lerp_")
 #: What dropout draws, with a chance that is a number.
@@ -71,9 +69,9 @@ _LARGE = 1 << 22
 @dataclass(slots=True)
 class _Kind:
     """What is known of a storage: it is ``made`` of parameters that are trained, of samples that are ``read``, or ``computed`` of anything;
-    and which samples it holds, if any, as a whole: their shape, strides and offset; ``origins``: where what it is made of was drawn,
-    picked, computed with something else, or made by Python, with a digest in the place of an element type; ``early``: it was there before
-    the first backward pass."""
+    and which samples it holds, if any, as a whole: their shape, strides and offset; ``python``: a digest, of what Python has made;
+    ``origins``: where what it is made of was drawn, picked, or computed with something else; ``early``: it was there before the first
+    backward pass."""
 
     storage: StorageWeakRef
     made: bool = False
@@ -81,6 +79,7 @@ class _Kind:
     computed: bool = False
     origin: Origin | None = None
     layout: tuple[tuple[int, ...], tuple[int, ...], int] = ((), (), 0)
+    python: str = ""
     origins: frozenset[Origin] = frozenset()
     early: bool = False
 
@@ -150,6 +149,7 @@ class _Sampled(TorchDispatchMode):
         picked = name in (*_DRAWS, *_PICKS, *_MOVES) or func.is_view
         if (made or self.inside) and name not in _MOVES:
             self._uses(kinds)
+        self.numbers.python += [k.python for k in kinds if k.python and not picked]
         told = frozenset[Origin]()
         if not picked and not (made or self.inside) and any(k.read for k in kinds):
             into = {storage(t) for t in writes}
@@ -197,7 +197,7 @@ class _Sampled(TorchDispatchMode):
         """A tensor is made of what is not seen. An optimizer counts steps so, of each piece that a rank has."""
         self._kind(tensor).computed = tensor.is_floating_point() or self._decided
         if _kept(tensor) and not self.updating:
-            self._kind(tensor).origins |= {(0, _PYTHON, hashlib.sha256(_values(tensor).tobytes()).hexdigest(), 0, 0)}
+            self._kind(tensor).python = hashlib.sha256(_values(tensor).tobytes()).hexdigest()
 
     def _averages(self, read: Sequence[Tensor], writes: Sequence[Tensor]) -> None:
         """Something that is kept is moved towards parameters."""
@@ -208,9 +208,7 @@ class _Sampled(TorchDispatchMode):
 
     def _uses(self, kinds: Sequence[_Kind]) -> None:
         """Samples are used: what parameters are made of is none."""
-        origins = frozenset[Origin]().union(*(k.origins for k in kinds if not k.made))
-        self.numbers.used |= origins
-        self.numbers.python |= {digest for _, name, digest, _, _ in origins if name == _PYTHON}
+        self.numbers.used.update(*(k.origins for k in kinds if not k.made))
 
     def _look(self, kinds: Sequence[_Kind]) -> None:
         self.looked |= any(k.read for k in kinds)

@@ -47,10 +47,10 @@ class Numbers:
     elements of parameters, as they were first read, ``double``: in double precision; ``settings`` of each update, by group, and gradients
     ``read`` by the last one; ``drawn``: a module draws numbers of chance; ``used``: where samples are that losses, ranks or Python know
     of, ``within`` which others some are, of which others some are ``made``, and what is ``beside`` samples where something is computed
-    of them, numbers and tensors of no samples, with ``results``. ``python``: digests of what Python made, of whatever, of those
-    that are used; ``given``: samples, and what is made of them alone, as modules are given them; ``chosen``: some may be chosen by what is
-    computed of them; ``changed``: parts of some were written where that may be so; ``averages``: what is moved towards parameters, by
-    their names."""
+    of them, numbers and tensors of no samples, with ``results``. ``python``: digests of what Python made, of whatever, and
+    something is computed of; ``given``: samples, and what is made of them alone, as modules are given them; ``chosen``: some may be chosen
+    by what is computed of them; ``changed``: parts of some were written where that may be so; ``averages``: what is moved towards
+    parameters, by their names."""
 
     rows: int = 0
     samples: dict[Origin, NDArray[np.generic]] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Numbers:
     made: dict[Origin, frozenset[Origin]] = field(default_factory=dict)
     beside: dict[Origin, tuple[object, ...]] = field(default_factory=dict)
     results: dict[Origin, NDArray[np.generic]] = field(default_factory=dict)
-    python: set[str] = field(default_factory=set)
+    python: list[str] = field(default_factory=list)
     given: list[NDArray[np.generic]] = field(default_factory=list)
     chosen: bool = False
     changed: bool = False
