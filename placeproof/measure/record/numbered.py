@@ -143,7 +143,6 @@ class _Sampled(TorchDispatchMode):
         made, computed = any(k.made for k in kinds), any(k.computed for k in kinds)
         if name in _LOOKS:
             self._look(kinds)
-            self._uses(kinds)
         if name in _AVERAGES and not (self.inside or self.updating):
             self._averages(read, writes)
         picked = name in (*_DRAWS, *_PICKS, *_MOVES) or func.is_view
@@ -153,25 +152,26 @@ class _Sampled(TorchDispatchMode):
         told = frozenset[Origin]()
         if not picked and not (made or self.inside) and any(k.read for k in kinds):
             into = {storage(t) for t in writes}
-            others = (t for t, k in zip(read, kinds, strict=True) if not (k.read or storage(t) in into))
-            plain = [_values(t).tobytes() for t in others if _kept(t) and t.numel() <= _FEW]
-            beside = [repr(v) for v in tree_leaves((args, kwargs)) if isinstance(v, (int, float))]
-            out, told = self._told(name, out, (*beside, *plain)) if beside or plain else (out, told)
+            others = [t for t, k in zip(read, kinds, strict=True) if not (k.read or storage(t) in into)]
+            beside = _beside(args, kwargs, others)
+            out, told = self._told(name, out, beside) if beside else (out, told)
         self.numbers.chosen |= self.looked or (name in _PICKS and computed and not (made or self.inside))
         seen = not (self._decided and name in (*_PICKS, "lift_fresh", "fill_"))  # Python may have counted samples
         self.numbers.changed |= not seen and any(self._kind(t).origin is not None for t in writes)
         computed |= not picked and bool(read) and not name.startswith(_CONSTANT)
         if name in _MOVES and computed and not (made or self.inside):
             for tensor in (t for t in writes if (own := self._kind(t)).read and own.origin is None and own.layout[0]):
-                told |= self._changed(name, tensor, [repr(v) for v in tree_leaves((args, kwargs)) if isinstance(v, (int, float))])
+                told |= self._changed(name, tensor, _beside(args, kwargs))
         for tensor in (*strided_of(out), *writes):
             kind = self._kind(tensor)
             if not (func.is_view or kind.layout[0]):
                 kind.layout = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
             kind.made, kind.read, kind.computed = kind.made or made, kind.read or any(k.read for k in kinds), kind.computed or computed
             kind.origins = kind.origins.union(told, *(k.origins for k in kinds))
-        if made or computed or self.inside or not picked:
-            return out
+        return out if made or computed or self.inside or not picked else self._picked(func, name, args, out, writes, seen)
+
+    def _picked(self, func: Any, name: str, args: tuple[Any, ...], out: Any, writes: Sequence[Tensor], seen: bool) -> Any:
+        """What is handed out instead of samples that are drawn, picked or moved. ``seen``: not chosen by what Python was told."""
         if writes and not all(storage(t) in self.kinds and self._kind(t).origin is None for t in writes):
             for tensor in writes if seen else ():
                 self._written(name, tensor)
@@ -188,7 +188,6 @@ class _Sampled(TorchDispatchMode):
                 if tensor.layout == torch.strided:
                     kind = self._kind(local(tensor))
                     self._look([kind])
-                    self._uses([kind])
                 return tell(tensor, *args, **kwargs)
 
         return told
@@ -211,6 +210,8 @@ class _Sampled(TorchDispatchMode):
         self.numbers.used.update(*(k.origins for k in kinds if not k.made))
 
     def _look(self, kinds: Sequence[_Kind]) -> None:
+        """Python is told of tensors."""
+        self._uses(kinds)
         self.looked |= any(k.read for k in kinds)
         self.counted |= any(k.read and not k.made for k in kinds)
 
@@ -286,7 +287,7 @@ class _Sampled(TorchDispatchMode):
                 self.numbers.given.append(_values(tensor))
                 self._uses([kind])
 
-    def _changed(self, name: str, tensor: Tensor, beside: Sequence[str]) -> frozenset[Origin]:
+    def _changed(self, name: str, tensor: Tensor, beside: Sequence[object]) -> frozenset[Origin]:
         """A part was written of what is computed of samples, which may be each rank's own part."""
         shape, stride, offset = self._kind(tensor).layout
         part = (tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()) - offset)
@@ -300,6 +301,12 @@ class _Sampled(TorchDispatchMode):
     def _given(self, origin: Origin, like: Tensor) -> Tensor | None:
         given = self.samples.get(origin)
         return None if given is None else torch.from_numpy(given.copy()).to(like.dtype)
+
+
+def _beside(args: tuple[Any, ...], kwargs: Mapping[str, Any], others: Sequence[Tensor] = ()) -> tuple[object, ...]:
+    """Numbers that an operation is given, and what is in small tensors among ``others``."""
+    plain = (_values(t).tobytes() for t in others if _kept(t) and t.numel() <= _FEW)
+    return (*(repr(v) for v in tree_leaves((args, kwargs)) if isinstance(v, (int, float))), *plain)
 
 
 def _values(tensor: Tensor) -> NDArray[np.generic]:
