@@ -58,6 +58,36 @@ NUMBERS = """
         average(net)
         optimizer.step()
 """
+#: What is computed where samples need it; rank 1 has some that are far out.
+BRANCH = """
+        net, (x, y) = model(), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        far = x.abs().amax(1, keepdim=True) > 2.4
+        out = net(x)
+        if {needed}:
+            out = {out}
+        mse(out, y).backward()
+        average(net)
+        optimizer.step()
+"""
+#: Gradients of all ranks are added up, and updates read something of them.
+SIGNS = """
+        net, (x, y) = model(), data()
+        mse(net(x), y).backward()
+        with torch.no_grad():
+            for p in net.parameters():
+                dist.all_reduce(p.grad)
+                p -= 0.1 * {sign}
+"""
+#: Two micro-batches.
+HALVES = """
+        net, (x, y) = model(), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for xs, ys in zip(x.chunk(2), y.chunk(2)):
+            ({loss}).backward()
+        average(net)
+        optimizer.step()
+"""
 #: By name: the body of ``train``, and the verdict, or what is said where the step is refused.
 STEPS = {
     "update by hand": (
@@ -807,6 +837,47 @@ STEPS = {
         "the loss of rank 1 is made by the operations of rank 0, but of other parameters, or in another order",
     ),
     "the same numbers on all ranks": (NUMBERS.format(numbers="0.5, 0.25"), "proved"),
+    "what only samples of one rank need": (BRANCH.format(needed="far.any()", out="out.masked_fill(far, 0.0)"), "proved"),
+    "an optimizer of the script, which reads gradients without a look whether there are any, in its third step": (
+        """
+        class Signs(torch.optim.Optimizer):
+            def step(self):
+                for group in self.param_groups:
+                    for p in group["params"]:
+                        p.data.add_(p.grad, alpha=-group["lr"])
+        net, (x, y) = model(), data()
+        optimizer = Signs(net.parameters(), {"lr": 0.1})
+        for xs, ys in zip(x.chunk(3), y.chunk(3)):
+            net.zero_grad()
+            mse(net(xs), ys).backward()
+            average(net)
+            optimizer.step()
+        """,
+        "proved",
+    ),
+    "labels of which rows are written, on one rank nothing": (
+        """
+        net, (x, y) = model(), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        labels = y.argmax(1)
+        for row in range(3):
+            labels[row : row + dist.get_rank()] = -100
+        counted = (labels != -100).sum().to(torch.get_default_dtype())
+        dist.all_reduce(counted, op=dist.ReduceOp.AVG)
+        (nn.functional.cross_entropy(net(x), labels, reduction="sum") / counted).backward()
+        average(net)
+        optimizer.step()
+        """,
+        "proved",
+    ),
+    "what only one rank does, and all need": (
+        BRANCH.format(needed="dist.get_rank()", out="out.masked_fill(x.abs().amax(1, keepdim=True) > 0.5, 0.0)"),
+        "rank 1 computes `gt` where rank 0 does not",
+    ),
+    "signs of gradients that are added up": (SIGNS.format(sign="torch.sign(p.grad)"), "the optimizer makes up for it"),
+    "gradients that are added up": (SIGNS.format(sign="p.grad"), "refuted"),
+    "half a loss, of two micro-batches": (HALVES.format(loss="0.5 * mse(net(xs), ys)"), "proved except factors"),
+    "a loss divided by two micro-batches": (HALVES.format(loss="mse(net(xs), ys) / 2"), "proved"),
     "one tensor more on one rank": (
         """
         class Net(nn.Module):

@@ -138,6 +138,25 @@ def _processes() -> None:
         pytest.skip("this system cannot fork processes")
 
 
+@pytest.mark.parametrize(("divided", "said"), [("2", ["previous_step"]), ("(2 - i)", [])])
+def test_a_constant_of_the_loss_is_one_in_the_step_before_too(divided: str, said: list[str], tmp_path: Path) -> None:
+    """Two micro-batches, and one that is left in the last step."""
+    from placeproof.measure.record.record import trace
+
+    body = f"""
+    for i in range(2):
+        for k in range(2 - i):
+            (F.mse_loss(model(x[i + k]), y[i + k]) / {divided}).backward()
+        opt.step()
+        opt.zero_grad()
+    """
+    path = tmp_path / "train.py"
+    path.write_text(HEAD + body + "\n" + END, encoding="utf-8")
+    program = read(trace(path, step=2).text)
+    assert judge(program).word == "proved"
+    assert [key for key, _ in program.not_compared] == said
+
+
 @pytest.mark.parametrize("name", BODIES)
 def test_the_next_step_is_looked_at(name: str, tmp_path: Path) -> None:
     from placeproof.measure.record.record import trace

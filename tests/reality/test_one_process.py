@@ -71,8 +71,11 @@ def test_gradients_count_where_a_step_may_be_taken_for_the_same() -> None:
 
 
 def test_one_process_makes_as_many_updates() -> None:
-    copies = [_numbers(WHOLE, WHOLE, rates=(1.0, 1.0))] * 2
-    assert _single(copies, _numbers(WHOLE, WHOLE)).apart == "it makes 1 updates, and a rank 2"
+    """Of fewer, it has more micro-batches in each."""
+    once, twice = _numbers(WHOLE, WHOLE), _numbers(WHOLE, WHOLE, rates=(1.0, 1.0))
+    assert _single([once] * 2, twice).apart == "it makes 2 updates, and a rank 1"
+    with pytest.raises(UnlikeError, match="other backward passes"):
+        _single([twice] * 2, once)
 
 
 @pytest.mark.parametrize(

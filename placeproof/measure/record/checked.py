@@ -19,8 +19,21 @@ from placeproof.semantics.judge.verdict import judge
 #: After how many steps ranks are compared with one process, if not after one, and by how much at most parameters of split layers are moved
 #: before.
 _STEPS, _ASIDE = 16, 0.05
-#: What is to be done about settings that make up for gradients, and about a constant of one term.
-_DIVIDE, _OF = "multiply gradients, and leave the settings as they are", "say of which multiple of its first term the loss is"
+#: What is said of an optimizer that makes up for wrong gradients, and of a constant that may be that of one term, with what is to be done.
+_RATES = (
+    "gradients are refuted, and ranks end with what one process ends with: the settings that they update with make up for it",
+    "multiply gradients, and leave the settings as they are",
+)
+_BLIND = (
+    "gradients are refuted, and ranks end with exactly what one process ends with: the optimizer makes up for it",
+    "make gradients those of the mean, which is right with any optimizer",
+)
+_TERMS = (
+    "gradients are refuted for the constant that was given, and ranks make those of one process: the loss adds up several terms",
+    "say of which multiple of its first term the loss is",
+)
+#: Optimizers that see how large gradients are, if only beside their ``eps``.
+_SEEING = ("Adagrad ", "Adam ", "Adamax ", "AdamW ", "NAdam ", "RAdam ", "RMSprop ", "SGD ")
 #: Elements of parameters up to which that takes little beside the recording.
 _LARGE = 1 << 20
 
@@ -53,23 +66,26 @@ def in_parts(launch: Launch, recordings: Mapping[int, Recording], plan: StepPlan
 
 def as_one_process(launch: Launch, traced: Traced, first: Recording, *, given: bool = False) -> Traced:
     """Raise InputError for a step that is proved, and in numbers ends with other parameters than the script does as one process, with the
-    samples of all ranks; or one of split layers that is refuted, and ends with the same. Where these cannot be compared, the program says
-    so. A step that is refuted is refused where a rate of the optimizer makes up for that, or a constant that was ``given`` may be that of
-    one term of the loss."""
+    samples of all ranks; or one that is refuted, of split layers or of ranks that differ, and ends with the same. Where these cannot be
+    compared, the program says so; ranks that differ are not understood then. A step that is refuted is refused where the optimizer makes up
+    for that, or a constant that was ``given`` may be that of one term of the loss."""
     word = judge(read(traced.text), shortest=False).word
     if word == "refuted" and not (traced.split or traced.apart):
         _unless_alike(launch, first, rates=True)
         if given and any(turn.beside for turn in first.turns):
             _unless_alike(launch, first, rates=False)
-    if word not in (("proved", "refuted") if traced.split and not traced.apart else ("proved",)):
+    if word not in (("proved", "refuted") if traced.differ or (traced.split and not traced.apart) else ("proved",)):
         return traced
+    doubts = [*traced.doubts[:8]] if word == "proved" or traced.differ else []
     try:
         found = beside_one(launch, first, split=traced.split, apart=traced.apart)
     except UnlikeError as why:
-        refuse_lines(first.script, first.source, [*traced.doubts[:8]], help=f"it cannot be compared with the script as one process: {why}")
+        refuse_lines(first.script, first.source, doubts, help=f"it cannot be compared with the script as one process: {why}")
         return without(traced, "process", f"ranks beside the script as one process: {why}") if word == "proved" else traced
     if word == "proved" and found.apart:
-        text = f"what ranks do is proved, and in numbers they end with other values than the script does as one process: {found.apart}"
+        ends = f"in numbers they end with other values than the script does as one process: {found.apart}"
+        refuse_lines(first.script, first.source, doubts if traced.differ else [], help=ends)
+        text = f"what ranks do is proved, and {ends}"
         help = "something that the script reads, or decides, is not what one process has: a sample, a number of one rank, a part of a layer"
         refuse_lines(first.script, first.source, [(text, 0)], help=help)
     if word == "refuted" and found.alike:
@@ -87,30 +103,27 @@ def _beside(traced: Traced, found: Single, step: int) -> Traced:
         text = f"one process would update with {other}: it was given the settings of ranks"
         later = replace(traced, notes=(*traced.notes, f"Later, {text}."))
         traced = without(traced, "settings", text) if number <= step else later
+    if traced.differ:
+        note = f"Compared in numbers with the script as one process: {traced.doubts[0][0]}."
+        traced = replace(traced, notes=(*traced.notes, note))
     if found.kept:
         traced = without(traced, "averages", f"a rank keeps another average of {found.kept} than one process")
     return traced
 
 
 def _unless_alike(launch: Launch, first: Recording, *, rates: bool) -> None:
-    """Raise InputError where ranks end with what one process ends with, which updates with other settings (``rates``); or make its
-    gradients, of a loss that adds up several terms."""
+    """Raise InputError where ranks end with what one process ends with, which updates with other settings (``rates``), or makes up for
+    gradients in another way; or where they make its gradients, of a loss that adds up several terms."""
     try:
-        if rates and faked(launch.of(1), 0).settings == first.settings:
+        blind = rates and faked(launch.of(1), 0).settings == first.settings
+        if blind and first.groups and all(text.startswith(_SEEING) for texts in first.groups.values() for text in texts):
             return
         found = beside_one(launch, first, split=False, rates=rates)
     except (InputError, UnlikeError):
         return
-    if found.apart or not (rates or found.alike):
+    if found.apart or not (found.hidden if blind else rates or found.alike):
         return
-    text, help = (
-        ("gradients are refuted, and ranks end with what one process ends with: the settings that they update with make up for it", _DIVIDE)
-        if rates
-        else (
-            "gradients are refuted for the constant that was given, and ranks make those of one process: the loss adds up several terms",
-            _OF,
-        )
-    )
+    text, help = _BLIND if blind else _RATES if rates else _TERMS
     refuse_lines(first.script, first.source, [(text, first.turns[0].line)], help=help)
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
-from math import prod
+from math import isfinite, prod
 
 from placeproof.core.diagnostics import InputError
 from placeproof.measure.record.chain import refuse_lines, refuse_loss
-from placeproof.measure.record.factor import Asked, readings, shown, written
+from placeproof.measure.record.factor import SCALES, TOTAL, Answer, Asked, Divisor, readings, shown, written
 from placeproof.measure.record.meant import only_a_mean, remedy, with_multiple
 from placeproof.measure.record.plan import StepPlan
 from placeproof.measure.record.recording import Recording
@@ -46,8 +48,10 @@ def with_constant(plan: StepPlan, first: Recording, program: Program, saying: Sa
     sum is divided by what nobody knows.
     """
     numbers = [n for n in plan.turn.numbers if n not in first.scales]
-    if not (numbers or plan.turn.summed) or judge(read(program[0])).word != "refuted":
+    if not (numbers or plan.turn.summed):
         return plan, program
+    if judge(read(program[0])).word != "refuted":
+        return plan, _as_batches(plan, first, program, saying)
     for places in _choices(plan.turn.numbers, first.scales):
         found = _proved(plan, first, places, saying)
         if found is not None:
@@ -61,6 +65,19 @@ def with_constant(plan: StepPlan, first: Recording, program: Program, saying: Sa
         plan, first, numbers, lambda: None if program[1].fixed or saying.named else _elsewhere(plan, saying, len(plan.turn.numbers))[0]
     )
     return plan, program
+
+
+def _as_batches(plan: StepPlan, first: Recording, program: Program, saying: Saying) -> Program:
+    """The program of a step that is right if a number is of micro-batches. It says so of one that the script multiplies a loss by as it
+    stands there: that may be a constant."""
+    literals = {node.value for node in ast.walk(ast.parse("\n".join(first.source))) if isinstance(node, ast.Constant)}
+    known = {Fraction(str(value)) for value in literals if isinstance(value, float) and isfinite(value)}
+    unclear = next((n for n in plan.turn.numbers if not isinstance(n, Divisor) and abs(n) in known and _of_batches(n, plan)), None)
+    if unclear is None:
+        return program
+    text = "{} stands in the script, and is taken to be of micro-batches: of a constant, `--loss-constant {}` says that it is one"
+    plan.not_compared["factors"] = text.format(written(unclear), unclear)
+    return saying.said(first, plan, saying.again)
 
 
 def of_axes(number: Fraction, plan: StepPlan) -> bool:
@@ -233,3 +250,24 @@ def _line(plan: StepPlan) -> int:
     chains = [part.chain for part in plan.parts]
     lines = [chain.clip.line for chain in chains if chain.clip] + [e.line for chain in chains for e in chain.by_element]
     return next(iter(lines), 0)
+
+
+def of_samples(first: Recording, plan: StepPlan, asked: Asked, text: str, arguments: Sequence[str]) -> None:
+    """Raise InputError for a number by which gradients are multiplied and that no count of the step makes, where the step would be refuted:
+    it may be made of samples, as the sum of their weights is. A number that stands in the script is one, unless a sum has to be divided."""
+    scales = {where.removeprefix(SCALES): a for where, a in asked.answers.items() if where.startswith(SCALES)}
+
+    def counted(answer: Answer | None) -> bool:
+        return answer is not None and (bool(answer.found) or any(readings(-value, asked.quantities) for value in answer.values))
+
+    unread = [a for where, a in scales.items() if not counted(a) and not counted(asked.answers.get(TOTAL + where))]
+    literals = {Fraction(n) for n in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?", "\n".join((*first.source, *arguments)))}
+    ways = {times for n in literals - {Fraction(0)} for times in (n, 1 / n)}
+
+    def stands(value: Fraction) -> bool:
+        return not plan.turn.summed and any(readings(value * times, asked.quantities) for times in ways)
+
+    made = [a for a in unread if a.line and abs(a.values[0]) != 1 and not stands(a.values[0])]
+    if made and not asked.fixed and judge(read(text), shortest=False).word == "refuted":
+        said = "gradients are multiplied by {}, which is no product of counts of the step: it may be made of samples"
+        refuse_lines(first.script, first.source, [(said.format(written(a.values[0])), a.line) for a in made[:8]])

@@ -21,7 +21,7 @@ class Traced:
     """A step program, and what to know about how it came about. ``divisors``: numbers that stand in the script, and may be of ranks.
     ``sure``: what can be said of the next step is said; else all of it has to be. ``split``: over an axis, layers are split; ``apart``: why
     it cannot be compared with one process that is given the samples of all ranks, one after another; ``doubts``: what ranks do otherwise
-    than rank 0, with lines: where they cannot be compared, the step is not understood."""
+    than rank 0, with lines: where they cannot be compared, the step is not understood; ``differ``: nor is it if it is refuted."""
 
     text: str
     ranks: tuple[int, ...]
@@ -32,6 +32,7 @@ class Traced:
     split: bool = False
     apart: str = ""
     doubts: tuple[tuple[str, int], ...] = ()
+    differ: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,18 @@ class Later:
         if following.loss != program.loss and not another:
             return without(traced, "next_step", f"step {number} trains another loss")
         return _noted(traced, f"Step {number} is proved, too. Later ones are not looked at: `--steps K` records one.")
+
+    def with_previous(self, traced: Traced) -> Traced:
+        """A proved step of a multiple of a mean, with what is said of the loss of the step before: what is a constant is one in all of
+        them."""
+        number, program = self.launch.step - 1, read(traced.text)
+        if not number or all(term.factor == 1 for term in program.loss) or judge(program).word != "proved":
+            return traced
+        try:
+            found = read(self.traced(number)[0].text).loss
+        except InputError as error:
+            return without(traced, "previous_step", f"step {number} cannot be said: {error.diagnostics[0].message}")
+        return traced if found == program.loss else without(traced, "previous_step", f"step {number} trains another loss")
 
 
 def _names(recording: Recording, states: Iterable[int]) -> frozenset[str]:

@@ -148,7 +148,8 @@ class _Sampled(TorchDispatchMode):
         picked = name in (*_DRAWS, *_PICKS, *_MOVES) or func.is_view
         if (made or self.inside) and name not in _MOVES:
             self._uses(kinds)
-        self.numbers.python += [k.python for k in kinds if k.python and not picked]
+        shape = name.endswith("_like") or name.startswith("new_")
+        self.numbers.python += [k.python for k in kinds if k.python and not (picked or shape)]
         told = frozenset[Origin]()
         if not picked and not (made or self.inside) and any(k.read for k in kinds):
             into = {storage(t) for t in writes}
@@ -242,6 +243,8 @@ class _Sampled(TorchDispatchMode):
 
     def _handed(self, name: str, value: Any, base: Sequence[int] | None) -> Any:
         """What is handed out instead of a tensor of samples: a tensor of its own, also where these are some of those of a ``base``."""
+        if _is_empty(value):
+            self._next(name, value)
         if not _kept(value) or not value.dim() or (base is not None and value.shape[1:] != base[1:]):
             return value
         origin, before = self._next(name, value), self._kind(value).origins
@@ -259,6 +262,8 @@ class _Sampled(TorchDispatchMode):
 
     def _told(self, name: str, out: Any, beside: tuple[object, ...]) -> tuple[Any, frozenset[Origin]]:
         """What is computed of samples and of something else, which may be each rank's own: where it is so, one process is given it."""
+        if _is_empty(out):
+            self._next(name, out)
         if not _kept(out):
             return out, frozenset()
         origin = self._next(name, out)
@@ -270,7 +275,7 @@ class _Sampled(TorchDispatchMode):
     def _written(self, name: str, tensor: Tensor) -> None:
         """A part of what holds samples was written: all of it is what is given."""
         kind = self._kind(tensor)
-        if kind.origin is None or not _kept(tensor):
+        if kind.origin is None or not (_kept(tensor) or _is_empty(tensor)):
             return
         whole = tensor.as_strided(*kind.layout)
         origin = self._next(name, whole)
@@ -317,6 +322,11 @@ def _values(tensor: Tensor) -> NDArray[np.generic]:
 def _kept(value: Any) -> bool:
     plain = type(value) is Tensor and value.layout == torch.strided and not value.requires_grad and not value.is_meta
     return plain and value.device.type == "cpu" and value.dtype != torch.bfloat16 and 0 < value.numel() <= _LARGE
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether there is nothing in a tensor. It is counted, since that of another rank may have something."""
+    return isinstance(value, Tensor) and not value.numel()
 
 
 #: Settings of an optimizer that are handed on.

@@ -44,7 +44,7 @@ class StepPlan:
     by which the loss is a multiple of a mean. ``stages``: the axis of the stages of a pipeline. ``one``: all backward passes are of one
     loss. ``unlike``: what is written alike is some parameters' gradient, and a multiple of that of others: both cannot be right.
     ``fixed``: it is of these degrees and micro-batches alone. ``not_compared``: by name, what nobody has compared;
-    ``doubts``: what ranks do otherwise than rank 0, which may come to the same, with lines."""
+    ``differences``: what ranks compute otherwise than rank 0, with lines; ``doubts``: what of that does not have to change any number."""
 
     grid: Grid
     splits: dict[str, str]
@@ -67,6 +67,7 @@ class StepPlan:
     unlike: bool = False
     fixed: bool = False
     notes: list[str] = field(default_factory=list)
+    differences: list[tuple[str, int]] = field(default_factory=list)
     doubts: list[tuple[str, int]] = field(default_factory=list)
     not_compared: dict[str, str] = field(default_factory=dict)
 
@@ -237,8 +238,11 @@ def _computed(plan: StepPlan, recordings: Mapping[int, Recording]) -> None:
     past = [(text.format(name, rank), line) for rank, r in recordings.items() for name, line in r.past]
     refuse_lines(first.script, first.source, list(dict.fromkeys(past))[:8])
     if plan.layers is None and not plan.experts:
-        refuse_lines(first.script, first.source, differences(recordings)[:8])
-        plan.doubts += doubts(recordings)
+        plan.differences += differences(recordings)
+        if "sequence" in plan.splits.values():  # positions are those of a part, and no one process has parts
+            refuse_lines(first.script, first.source, plan.differences[:8])
+        else:
+            plan.doubts += doubts(recordings)
     text = "this adds a gradient to what is zero in this step, and no more in the next: record that one, with `--steps`"
     refuse_lines(first.script, first.source, [(text, line) for r in recordings.values() for line in r.sums][:1])
     if first.whole and (plan.gathers.axes or any(p.final.kind == "all_gather" for p in plan.parts) or plan.layers is not None):

@@ -24,12 +24,12 @@ from placeproof.measure.record.axes import Grid, grid, with_stages
 from placeproof.measure.record.chain import BY_HAND, LossError, noted, refuse_lines
 from placeproof.measure.record.checked import as_one_process, copies_end_alike, in_numbers, in_parts, independent
 from placeproof.measure.record.clips import clipped
-from placeproof.measure.record.constant import Again, ByChanceError, Saying, numbers_alike, of_axes, terms_alike, with_constant
+from placeproof.measure.record.constant import Again, ByChanceError, Saying, numbers_alike, of_axes, of_samples, terms_alike, with_constant
 from placeproof.measure.record.crossed import crossed
 from placeproof.measure.record.dealt import dealt
 from placeproof.measure.record.dropped import dropped
 from placeproof.measure.record.experts import number_alike
-from placeproof.measure.record.factor import SCALES, TOTAL, Answer, Asked, Reading, deciding, readings, shown, written
+from placeproof.measure.record.factor import SCALES, Answer, Asked, Reading, deciding, shown, written
 from placeproof.measure.record.grouped import Groups
 from placeproof.measure.record.handed import handed
 from placeproof.measure.record.later import Later, Traced
@@ -114,7 +114,7 @@ def trace(
             text = f"with {count} ranks, a number that nobody has said, this step is wrong: with others it may be right"
             refuse("PP603", text, help="say how many ranks it is for: `--world N`")
         later = Later(launch, lambda step: _step(replace(launch, step=step), backend, splits or {}, constant))
-        traced = later.with_others(traced, first) if first.idle else later.with_next(traced, first)
+        traced = later.with_previous(later.with_others(traced, first) if first.idle else later.with_next(traced, first))
     except EndedError:
         raise
     except InputError as error:
@@ -212,7 +212,10 @@ def _with_ranks(launch: Launch, backend: str, splits: Mapping[str, str], constan
         most = launch.timeout if world == launch.world else min(launch.timeout, max(SOON, _OTHERS * spent[0]))
         began = monotonic()
         try:
-            return _planned(replace(launch.of(world), timeout=most), backend, splits, constant, whole)
+            recordings, plan = _planned(replace(launch.of(world), timeout=most), backend, splits, constant, whole)
+            if world != launch.world:  # with these, nothing is compared with one process
+                refuse_lines(recordings[0].script, recordings[0].source, plan.differences[:8])
+            return recordings, plan
         finally:
             spent.append(monotonic() - began)
 
@@ -239,7 +242,7 @@ def _traced(
         text, asked = _said(first, plan, again)
     if constant is None:
         plan, (text, asked) = with_constant(plan, first, (text, asked), saying)
-    _of_samples(first, plan, asked, text, launch.arguments)
+    of_samples(first, plan, asked, text, launch.arguments)
     if any(state.flat for state in first.states):  # real processes ran
         _unless_refuted(text, lambda: copies_end_alike(recordings, plan))
     elif plan.layers is not None or count <= ALL_RANKS:
@@ -254,14 +257,24 @@ def _traced(
         independent(launch, recordings, plan)
     if plan.unlike and judge(read(text)).word != "refuted":
         refuse_lines(first.script, first.source, [("parameters are treated in 3 ways: two groups can be said", 0)])
-    notes = (*plan.notes, *plan.not_compared.values(), *plan.of)
+    return _found(first, plan, asked, text, tuple(sorted(recordings))), first
+
+
+def _found(first: Recording, plan: StepPlan, asked: Asked, text: str, ranks: tuple[int, ...]) -> Traced:
+    """A step as a program, with what is known of how it came about."""
     single = [a.values[0] for a in asked.answers.values() if asked.fixed or (first.own and not a.found)]
     written_out = set(map(int, re.findall(r"\b\d+\b", "\n".join(first.source))))
-    divisors = tuple(n.denominator for n in single if n.numerator == 1 < n.denominator and n.denominator in written_out)
-    split, apart = plan.layers is not None, _apart(first, plan)
-    ranks = tuple(sorted(recordings))
-    doubts = () if "sequence" in plan.splits.values() else tuple(plan.doubts)  # positions are those of a part
-    return Traced(text=text, ranks=ranks, world=count, notes=notes, divisors=divisors, split=split, apart=apart, doubts=doubts), first
+    return Traced(
+        text=text,
+        ranks=ranks,
+        world=first.world,
+        notes=(*plan.notes, *plan.not_compared.values(), *plan.of),
+        divisors=tuple(n.denominator for n in single if n.numerator == 1 < n.denominator and n.denominator in written_out),
+        split=plan.layers is not None,
+        apart=_apart(first, plan),
+        doubts=(*plan.differences, *plan.doubts),
+        differ=bool(plan.differences),
+    )
 
 
 def _apart(first: Recording, plan: StepPlan) -> str:
@@ -271,27 +284,6 @@ def _apart(first: Recording, plan: StepPlan) -> str:
     if first.statistics:
         return "it normalises by statistics of a batch"
     return "ranks split sequences" if "sequence" in plan.splits.values() else ""
-
-
-def _of_samples(first: Recording, plan: StepPlan, asked: Asked, text: str, arguments: Sequence[str]) -> None:
-    """Raise InputError for a number by which gradients are multiplied and that no count of the step makes, where the step would be refuted:
-    it may be made of samples, as the sum of their weights is. A number that stands in the script is one, unless a sum has to be divided."""
-    scales = {where.removeprefix(SCALES): a for where, a in asked.answers.items() if where.startswith(SCALES)}
-
-    def counted(answer: Answer | None) -> bool:
-        return answer is not None and (bool(answer.found) or any(readings(-value, asked.quantities) for value in answer.values))
-
-    unread = [a for where, a in scales.items() if not counted(a) and not counted(asked.answers.get(TOTAL + where))]
-    literals = {Fraction(n) for n in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?", "\n".join((*first.source, *arguments)))}
-    ways = {times for n in literals - {Fraction(0)} for times in (n, 1 / n)}
-
-    def stands(value: Fraction) -> bool:
-        return not plan.turn.summed and any(readings(value * times, asked.quantities) for times in ways)
-
-    made = [a for a in unread if a.line and abs(a.values[0]) != 1 and not stands(a.values[0])]
-    if made and not asked.fixed and judge(read(text), shortest=False).word == "refuted":
-        said = "gradients are multiplied by {}, which is no product of counts of the step: it may be made of samples"
-        refuse_lines(first.script, first.source, [(said.format(written(a.values[0])), a.line) for a in made[:8]])
 
 
 def _right_elsewhere(traced: Traced) -> bool:

@@ -238,10 +238,17 @@ def watched(mode: Replacing, found: Replaced, turns: int, *, passed: int, piped:
         found.model, found.single = mode.found.model, mode.found.single
         if piped:
             raise Enough
+        held.append([(group, group["params"]) for group in optimizer.param_groups])
         _forget(optimizer)
 
+    def updated(*_: Any) -> None:
+        for group, parameters in held.pop():
+            group["params"] = parameters
+
+    held = list[list[tuple[dict[str, Any], Any]]]()
     with ExitStack() as stack:
         stack.callback(optimizers.register_optimizer_step_pre_hook(updates).remove)
+        stack.callback(optimizers.register_optimizer_step_post_hook(updated).remove)
         stack.enter_context(mock.patch.object(torch.autograd, "backward", read))
         stack.enter_context(mock.patch.object(nn.Module, "__call__", called))
         stack.enter_context(mode)
@@ -249,9 +256,12 @@ def watched(mode: Replacing, found: Replaced, turns: int, *, passed: int, piped:
 
 
 def _forget(optimizer: optimizers.Optimizer) -> None:
-    """Leave parameters as they are in an update that begins."""
+    """Leave parameters as they are in an update that begins. An optimizer of a script may not look whether there is a gradient."""
     for parameter in (p for group in optimizer.param_groups for p in group["params"]):
         parameter.grad = None
+    if not type(optimizer).__module__.startswith("torch."):
+        for group in optimizer.param_groups:
+            group["params"] = []
 
 
 def dependent(runs: Sequence[Replaced], recorded: Recording) -> list[tuple[str, int]]:

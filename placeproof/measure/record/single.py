@@ -19,8 +19,10 @@ from placeproof.measure.record.together import Numbers, Origin, Samples, Setting
 
 #: What differs by more than this part of the largest element of its parameter is another number.
 _SAME = 1e-7
-#: What is no larger is zero.
-_NOTHING = 1e-12
+#: What is no larger is zero, and what differs by less is the same but for rounding.
+_NOTHING, _EQUAL = 1e-12, 1e-10
+#: What writes a part of what is computed of samples, which lies elsewhere in that of all ranks.
+_WRITES = ("copy_", "fill_", "zero_")
 
 
 #: The script with so many ranks, each with the samples that it is given, and with given settings of updates. It may raise InputError.
@@ -34,7 +36,7 @@ class Single:
     ``multiple``: all gradients of ranks are one multiple of those of one process, as where a loss is divided by what is given as a
     number; ``decided``: later updates have other settings, which change with samples; ``lent``: the first update in which one process
     would have another setting than ranks, whose settings it is given, and which; ``kept``: of which parameter a rank keeps another average
-    than one process."""
+    than one process; ``seen``: an optimizer reads gradients."""
 
     left: Mapping[str, float]
     read: Mapping[str, float]
@@ -43,6 +45,7 @@ class Single:
     decided: bool = False
     lent: tuple[int, str] | None = None
     kept: str = ""
+    seen: bool = True
 
     @property
     def apart(self) -> str:
@@ -54,6 +57,11 @@ class Single:
         name = max(self.left, key=lambda n: self.left[n])
         shown = name if name == _OTHERS or "`" in name else f"`{name}`"
         return f"{shown}, by {self.left[name]:.1e} of the largest element" if self.left[name] > _SAME else ""
+
+    @property
+    def hidden(self) -> bool:
+        """Whether parameters end with the same, but for rounding, of gradients that are others, or are not seen."""
+        return not self.apart and max(self.left.values()) <= _EQUAL and not (self.alike and self.seen)
 
     @property
     def alike(self) -> bool:
@@ -69,13 +77,17 @@ def single(world: int, run: Running, *, split: bool = False, rates: bool = False
     except InputError:
         raise UnlikeError("it does not run with numbers of double precision") from None
     given = _readers(ranks, split=split)
-    ways = [{origin: axes[min(way, len(axes) - 1)] for origin, axes in _dealt(given).items()} for way in range(2)]
-    try:
-        return _beside(ranks, given, ways[0], run, split=split, rates=rates)
-    except UnlikeError:
-        if ways[1] == ways[0]:
-            raise
-    return _beside(ranks, given, ways[1], run, split=split, rates=rates)
+    axes, used = _dealt(given), set[Origin]().union(*(n.used for n in ranks.values()))
+    first, second = ({origin: own[min(way, len(own) - 1)] for origin, own in axes.items()} for way in range(2))
+    ways = [first, second, {origin: axis for origin, axis in first.items() if origin in used}]
+    failed = list[UnlikeError]()
+    for number, dealt in enumerate(ways):
+        if dealt not in ways[:number]:
+            try:
+                return _beside(ranks, given, dealt, run, split=split, rates=rates)
+            except UnlikeError as error:
+                failed.append(error)
+    raise failed[0]
 
 
 def _beside(
@@ -93,6 +105,8 @@ def _beside(
     except InputError:
         raise UnlikeError("it does not run as one process") from None
     _comparable(every, alone, rates=rates)
+    if len(alone.settings) < len(every[0].settings):  # it has more micro-batches in each
+        raise UnlikeError("one process makes other backward passes")
     _same_samples(given, alone, own)
     if not (split or alone.chosen or any(n.chosen for n in every)):
         _same_given([n for _, n in sorted(given.items())], alone)
@@ -113,7 +127,8 @@ def _beside(
     first, *others = ({} if split else _averages(n, alone) for n in every)
     left = far(1) | {f"an average of `{name}`": gap for name, gap in first.items()}
     kept = next((name for own in others for name, gap in own.items() if gap > _SAME), "")
-    return Single(left, far(2), (len(every[0].settings), len(alone.settings)), multiple, lent=lent, kept=kept)
+    seen = bool(rows[0][2] and rows[-1][2])
+    return Single(left, far(2), (len(every[0].settings), len(alone.settings)), multiple, lent=lent, kept=kept, seen=seen)
 
 
 def _averages(own: Numbers, alone: Numbers) -> dict[str, float]:
@@ -231,11 +246,13 @@ def _by_number(ranks: Mapping[int, Numbers]) -> dict[Origin, NDArray[np.generic]
     every, found = [*ranks.values()], dict[Origin, NDArray[np.generic]]()
     used = set[Origin]().union(*map(_used, every))
     for origin in dict.fromkeys(o for n in every for o in n.beside if o in used):
-        if any(n.beside.get(origin) != every[0].beside.get(origin) for n in every):
+        differ = any(n.beside.get(origin) != every[0].beside.get(origin) for n in every)
+        if differ or origin[1] in _WRITES:
             results = [n.results[origin] for n in every if origin in n.results and _of_rows(n, n.results[origin])]
-            if len(results) < len(every):
+            if len(results) == len(every):
+                found[origin] = np.concatenate(results)
+            elif differ:
                 raise UnlikeError("ranks compute something else of their samples, each by its number")
-            found[origin] = np.concatenate(results)
     return found
 
 
@@ -248,7 +265,8 @@ def _same_samples(ranks: Mapping[int, Numbers], alone: Numbers, own: Mapping[Ori
         if origin not in own and _differ(ranks, origin):
             raise UnlikeError("something is computed of samples that one process is not given")
         here = own.get(origin, ranks[0].samples.get(origin))
-        if there is None or here is None or not np.array_equal(here, there):
+        alike = () if here is None or origin in own or not here.ndim else (np.concatenate([here] * len(ranks)),)
+        if there is None or here is None or not any(np.array_equal(n, there) for n in (here, *alike)):
             raise UnlikeError("one process does not read the samples of all ranks")
 
 
