@@ -79,6 +79,17 @@ SIGNS = """
                 dist.all_reduce(p.grad)
                 p -= 0.1 * {sign}
 """
+#: Types of numbers are named, as where samples come from NumPy.
+SINGLE = """
+        net, (x, y) = model(), data()
+        net.to(torch.float32)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        weights = torch.ones(4, dtype=torch.float32) / 4
+        out = net(torch.stack([torch.from_numpy(row) for row in ({x}).float().numpy()]))
+        ((out - y.float()) ** 2 @ weights).mean().backward()
+        average(net)
+        optimizer.step()
+"""
 #: Two micro-batches.
 HALVES = """
         net, (x, y) = model(), data()
@@ -865,6 +876,24 @@ STEPS = {
         counted = (labels != -100).sum().to(torch.get_default_dtype())
         dist.all_reduce(counted, op=dist.ReduceOp.AVG)
         (nn.functional.cross_entropy(net(x), labels, reduction="sum") / counted).backward()
+        average(net)
+        optimizer.step()
+        """,
+        "proved",
+    ),
+    "numbers of single precision, by name": (SINGLE.format(x="x"), "proved"),
+    "numbers of single precision, of which one rank reads others": (
+        SINGLE.format(x="x.sort(0).values if dist.get_rank() else x"),
+        "rank 1 computes `sort` where rank 0 does not",
+    ),
+    "a number that ranks were sent, and compare with theirs": (
+        """
+        net, (x, y) = model(), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        sizes = torch.tensor(len(list(net.parameters())) if dist.get_rank() == 0 else -1)
+        dist.broadcast(sizes, src=0)
+        assert sizes.item() == len(list(net.parameters()))
+        mse(net(x), y).backward()
         average(net)
         optimizer.step()
         """,

@@ -29,12 +29,13 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from placeproof.measure.record.doubled import Doubled
 from placeproof.measure.record.exchange import read_exchange
 from placeproof.measure.record.frames import line_of
 from placeproof.measure.record.loss import read_loss
 from placeproof.measure.record.samples import Enough
 from placeproof.measure.record.shadow import local, storage, strided_of, written
-from placeproof.measure.record.together import Numbers, Origin, Samples, Settings
+from placeproof.measure.record.together import SENT, Numbers, Origin, Samples, Settings
 from placeproof.measure.recorder import NAMESPACES
 
 #: Operations that draw samples; that pick, or put together, what is there; and that leave it as it is, somewhere else.
@@ -69,7 +70,8 @@ _LARGE = 1 << 22
 @dataclass(slots=True)
 class _Kind:
     """What is known of a storage: it is ``made`` of parameters that are trained, of samples that are ``read``, or ``computed`` of anything;
-    and which samples it holds, if any, as a whole: their shape, strides and offset; ``python``: a digest, of what Python has made;
+    and which samples it holds, if any, as a whole: their shape, strides and offset; ``python``: a digest, of what Python has made, and
+    ``sent`` where ranks have exchanged it;
     ``origins``: where what it is made of was drawn, picked, or computed with something else; ``early``: it was there before the first
     backward pass."""
 
@@ -80,6 +82,7 @@ class _Kind:
     origin: Origin | None = None
     layout: tuple[tuple[int, ...], tuple[int, ...], int] = ((), (), 0)
     python: str = ""
+    sent: bool = False
     origins: frozenset[Origin] = frozenset()
     early: bool = False
 
@@ -130,7 +133,7 @@ class _Sampled(TorchDispatchMode):
         for tensor in map(local, done.writes):
             kind = self._kind(tensor)
             kind.made, kind.read, kind.computed, kind.origin = kind.made or made, kind.read or any(k.read for k in kinds), True, None
-            kind.origins = kind.origins.union(*(k.origins for k in kinds))
+            kind.origins, kind.sent = kind.origins.union(*(k.origins for k in kinds)), True
 
     def _computes(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
         name = func._schema.name.rpartition("::")[2]
@@ -149,7 +152,8 @@ class _Sampled(TorchDispatchMode):
         if (made or self.inside) and name not in _MOVES:
             self._uses(kinds)
         shape = name.endswith("_like") or name.startswith("new_")
-        self.numbers.python += [k.python for k in kinds if k.python and not (picked or shape)]
+        made_of = [(k, t) for k, t in zip(kinds, read, strict=True) if k.python and not (picked or shape)]
+        self.numbers.python += [f"{SENT}{_digest(t)}" if k.sent and _kept(t) else k.python for k, t in made_of]
         told = frozenset[Origin]()
         if not picked and not (made or self.inside) and any(k.read for k in kinds):
             into = {storage(t) for t in writes}
@@ -197,7 +201,7 @@ class _Sampled(TorchDispatchMode):
         """A tensor is made of what is not seen. An optimizer counts steps so, of each piece that a rank has."""
         self._kind(tensor).computed = tensor.is_floating_point() or self._decided
         if _kept(tensor) and not self.updating:
-            self._kind(tensor).python = hashlib.sha256(_values(tensor).tobytes()).hexdigest()
+            self._kind(tensor).python = _digest(tensor)
 
     def _averages(self, read: Sequence[Tensor], writes: Sequence[Tensor]) -> None:
         """Something that is kept is moved towards parameters."""
@@ -322,6 +326,10 @@ def _values(tensor: Tensor) -> NDArray[np.generic]:
 def _kept(value: Any) -> bool:
     plain = type(value) is Tensor and value.layout == torch.strided and not value.requires_grad and not value.is_meta
     return plain and value.device.type == "cpu" and value.dtype != torch.bfloat16 and 0 < value.numel() <= _LARGE
+
+
+def _digest(tensor: Tensor) -> str:
+    return hashlib.sha256(_values(tensor).tobytes()).hexdigest()
 
 
 def _is_empty(value: Any) -> bool:
@@ -488,5 +496,6 @@ def numbered(
         stack.callback(optimizers.register_optimizer_step_pre_hook(run.updates).remove)
         stack.callback(optimizers.register_optimizer_step_post_hook(run.updated).remove)
         stack.callback(modules.register_module_parameter_registration_hook(run.registered).remove)
+        stack.enter_context(Doubled())
         stack.enter_context(mode)
         yield

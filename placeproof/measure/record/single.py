@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placeproof.core.diagnostics import InputError
-from placeproof.measure.record.together import Numbers, Origin, Samples, Settings, UnlikeError, samples_of_all
+from placeproof.measure.record.together import SENT, Numbers, Origin, Samples, Settings, UnlikeError, samples_of_all
 
 #: What differs by more than this part of the largest element of its parameter is another number.
 _SAME = 1e-7
@@ -286,7 +286,8 @@ def _comparable(ranks: Sequence[Numbers], alone: Numbers, *, rates: bool) -> Non
         raise UnlikeError("one process updates with other settings")
     if any(n.changed for n in every):
         raise UnlikeError("parts of samples are written after Python was told of some")
-    if any(n.python != ranks[0].python for n in ranks):
+    sent = [[digest for digest in n.python if digest.startswith(SENT)] for n in (alone, ranks[0])]
+    if any(n.python != ranks[0].python for n in ranks) or sent[0] != sent[1]:
         raise UnlikeError("samples are not made by PyTorch")
     if not all(n.double for n in every) or any(n.drawn for n in every):
         raise UnlikeError("numbers are not of double precision, or of chance")

@@ -22,6 +22,8 @@ from placeproof.measure.record.recording import Recording, Turn
 
 #: Where samples are: a line of the script, the operation, element type, number of dimensions, and which one of several alike.
 Origin = tuple[int, str, str, int, int]
+#: With what a digest begins that is of what ranks have exchanged.
+SENT = "sent "
 #: By where they are, the samples of a rank, one after another.
 Samples = Mapping[Origin, NDArray[np.generic]]
 #: Numbers of ranks that are compared with one process.

@@ -1,0 +1,36 @@
+"""Numbers of single precision, by which a script asks for them by name, are of double precision instead: they are compared so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+
+class Doubled(TorchDispatchMode):
+    """Makes tensors of double precision where single precision is asked for, or comes from elsewhere, as from an array of NumPy."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run an operation, with operands of double precision where it does not take those of both."""
+        if any(issubclass(t, (DTensor, AsyncCollectiveTensor)) for t in types):
+            return NotImplemented
+        named = {name: torch.float64 if value is torch.float32 else value for name, value in (kwargs or {}).items()}
+        if func.namespace != "aten" or func._schema.is_mutable:
+            return func(*args, **named)
+        try:
+            out = func(*args, **named)
+        except RuntimeError:
+            out = func(*tree_map(_wide, args), **tree_map(_wide, named))
+        return out if func.is_view and func is not torch.ops.aten.lift_fresh.default else tree_map(_wide, out)
+
+
+def _wide(value: Any) -> Any:
+    return value.double() if isinstance(value, Tensor) and value.dtype == torch.float32 else value
