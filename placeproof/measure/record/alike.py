@@ -61,7 +61,7 @@ def differences(recordings: Mapping[int, Recording]) -> list[tuple[str, int]]:
 
 def _one_to_one(first: Recording, other: Recording, mine: Sequence[frozenset[int]], theirs: Sequence[frozenset[int]]) -> bool:
     """Whether ranks read the same parameters, one after another. Of one that a rank has no part of, it knows no name, or nothing."""
-    nameless = [{i for i, state in enumerate(r.states) if state.name == f"parameter {i}"} for r in (first, other)]
+    nameless = [{i for i, state in enumerate(r.states) if state.name == f"parameter {i}" and not state.used} for r in (first, other)]
     pairs = {(a, b) for a, b in zip(mine, theirs, strict=False) if a != b and a and b}
     known = all(nameless[0] & a or nameless[1] & b for a, b in pairs)
     return len(mine) == len(theirs) and known and len({a for a, _ in pairs}) == len({b for _, b in pairs}) == len(pairs)

@@ -47,6 +47,15 @@ def copies_end_alike(recordings: Mapping[int, Recording], plan: StepPlan) -> Non
     refuse_lines(first.script, first.source, [(text.format(name), 0) for name in lost[:8]])
 
 
+def differ_alike(launch: Launch, first: Recording, plan: StepPlan) -> None:
+    """Raise InputError for what ranks compute otherwise than rank 0, where they are not seen to end with what one process ends with."""
+    try:
+        alike = not plan.differences or not beside_one(launch, first, split=plan.layers is not None, differ=True).apart
+    except UnlikeError:
+        alike = False
+    refuse_lines(first.script, first.source, [] if alike else plan.differences[:8])
+
+
 def in_parts(launch: Launch, recordings: Mapping[int, Recording], plan: StepPlan, *, wrong: bool) -> None:
     """Raise InputError where numbers do not show that parts that each rank has made are parts, unless a step is ``wrong`` as they say."""
     first, axis = recordings[0], next(a for a, what in plan.splits.items() if what == "hidden")
@@ -78,7 +87,7 @@ def as_one_process(launch: Launch, traced: Traced, first: Recording, *, given: b
         return traced
     doubts = [*traced.doubts[:8]] if word == "proved" or traced.differ else []
     try:
-        found = beside_one(launch, first, split=traced.split, apart=traced.apart)
+        found = beside_one(launch, first, split=traced.split, apart=traced.apart, differ=traced.differ)
     except UnlikeError as why:
         refuse_lines(first.script, first.source, doubts, help=f"it cannot be compared with the script as one process: {why}")
         return without(traced, "process", f"ranks beside the script as one process: {why}") if word == "proved" else traced
@@ -141,7 +150,7 @@ def in_numbers(launch: Launch, error: InputError) -> InputError:
     return type(error)([replace(first, notes=(*first.notes, note)), *others])
 
 
-def beside_one(launch: Launch, first: Recording, *, split: bool, rates: bool = False, apart: str = "") -> Single:
+def beside_one(launch: Launch, first: Recording, *, split: bool, rates: bool = False, apart: str = "", differ: bool = False) -> Single:
     """Ranks beside one process, after some steps or one; with ``rates`` of their own or not. Raises UnlikeError where they cannot be
     compared, as is seen before (``apart``) or here, or one trains a multiple of the other: of factors the program speaks."""
     if apart:
@@ -156,7 +165,7 @@ def beside_one(launch: Launch, first: Recording, *, split: bool, rates: bool = F
             return forked(launch.of(world), numbers_of(samples, 0, 0.0, passes, aside, mean=True, settings=settings))
 
         try:
-            return single(first.world, run, split=split, rates=rates)
+            return single(first.world, run, split=split, rates=rates, differ=differ)
         except UnlikeError as why:
             return why
 

@@ -1,4 +1,4 @@
-"""Numbers of single precision, by which a script asks for them by name, are of double precision instead: they are compared so."""
+"""Numbers of less than double precision, which a script asks for by name, are of double precision instead: they are compared so."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+#: Types of less than double precision.
+_LESS = (torch.float32, torch.float16, torch.bfloat16)
+
 
 class Doubled(TorchDispatchMode):
-    """Makes tensors of double precision where single precision is asked for, or comes from elsewhere, as from an array of NumPy."""
+    """Makes tensors of double precision where less is asked for, or comes from elsewhere, as from an array of NumPy."""
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -22,7 +25,9 @@ class Doubled(TorchDispatchMode):
         """Run an operation, with operands of double precision where it does not take those of both."""
         if any(issubclass(t, (DTensor, AsyncCollectiveTensor)) for t in types):
             return NotImplemented
-        named = {name: torch.float64 if value is torch.float32 else value for name, value in (kwargs or {}).items()}
+        named = {
+            name: torch.float64 if isinstance(value, torch.dtype) and value in _LESS else value for name, value in (kwargs or {}).items()
+        }
         if func.namespace != "aten" or func._schema.is_mutable:
             return func(*args, **named)
         try:
@@ -33,4 +38,4 @@ class Doubled(TorchDispatchMode):
 
 
 def _wide(value: Any) -> Any:
-    return value.double() if isinstance(value, Tensor) and value.dtype == torch.float32 else value
+    return value.double() if isinstance(value, Tensor) and value.dtype in _LESS else value

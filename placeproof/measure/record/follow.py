@@ -23,7 +23,7 @@ from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.computed import ASIDE, Computed, Memory
 from placeproof.measure.record.digests import by_row, bytes_of, digest, of_buffers
 from placeproof.measure.record.exchange import Exchanged, Underway, carry, places, read_exchange
-from placeproof.measure.record.frames import CLIPPING, DISTRIBUTED, TORCH, WRAPPERS, begun_by, line_of, within
+from placeproof.measure.record.frames import CLIPPING, DISTRIBUTED, FLAT, TORCH, WRAPPERS, begun_by, line_of, within
 from placeproof.measure.record.masters import copied, read_whole
 from placeproof.measure.record.moves import MOVES
 from placeproof.measure.record.nodes import AGAIN, COLLECTIVES, NOTHING, ZERO, Node
@@ -447,7 +447,7 @@ class Follower:
         name = func._schema.name.rpartition("::")[2]
         if func.namespace in NAMESPACES or name in _STATISTICS or self.optimizing or self.phase == "setup":
             return None
-        if self.phase != "backward" and begun_by(DISTRIBUTED):
+        if self.phase != "backward" and (begun_by(DISTRIBUTED) or (name == "constant_pad_nd" and within(FLAT))):
             return None
         run = self.phase == "forward" and len(self.recording.turns) in self.recording.rows  # what is made of samples before, is data
         aside = not any(t.requires_grad or self.shadows.known(t) for t in flat(args))

@@ -15,6 +15,8 @@ WRAPPERS = (str(Path(TORCH, "nn", "parallel", "distributed.py")), str(Path(TORCH
 _METHODS = tuple(
     str(Path("torch", *name.split("/"))) for name in ("_compile.py", "_dynamo/eval_frame.py", "_tensor.py", "functional.py", "overrides.py")
 )
+#: Where FSDP1 cuts parameters in parts, and fills the last one up.
+FLAT = (str(Path(TORCH, "distributed", "fsdp", "_flat_param.py")),)
 #: Where PyTorch clips by a norm.
 CLIPPING = (
     str(Path(TORCH, "nn", "utils", "clip_grad.py")),

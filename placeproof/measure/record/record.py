@@ -22,7 +22,7 @@ from placeproof.measure.record.adapted import adapted, refuse_adapted
 from placeproof.measure.record.agreeing import agree
 from placeproof.measure.record.axes import Grid, grid, with_stages
 from placeproof.measure.record.chain import BY_HAND, LossError, noted, refuse_lines
-from placeproof.measure.record.checked import as_one_process, copies_end_alike, in_numbers, in_parts, independent
+from placeproof.measure.record.checked import as_one_process, copies_end_alike, differ_alike, in_numbers, in_parts, independent
 from placeproof.measure.record.clips import clipped
 from placeproof.measure.record.constant import Again, ByChanceError, Saying, numbers_alike, of_axes, of_samples, terms_alike, with_constant
 from placeproof.measure.record.crossed import crossed
@@ -213,8 +213,8 @@ def _with_ranks(launch: Launch, backend: str, splits: Mapping[str, str], constan
         began = monotonic()
         try:
             recordings, plan = _planned(replace(launch.of(world), timeout=most), backend, splits, constant, whole)
-            if world != launch.world:  # with these, nothing is compared with one process
-                refuse_lines(recordings[0].script, recordings[0].source, plan.differences[:8])
+            if world != launch.world:
+                differ_alike(launch.of(world), recordings[0], plan)
             return recordings, plan
         finally:
             spent.append(monotonic() - began)

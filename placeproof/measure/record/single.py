@@ -69,9 +69,10 @@ class Single:
         return self.updates[0] == self.updates[1] and not self.decided and max(*self.left.values(), *self.read.values()) <= _SAME
 
 
-def single(world: int, run: Running, *, split: bool = False, rates: bool = False) -> Single:
+def single(world: int, run: Running, *, split: bool = False, rates: bool = False, differ: bool = False) -> Single:
     """What ranks come to beside one process, which is given the samples of all ranks that have others. ``split``: all may have the same;
-    ``rates``: it may update with other settings. Raises UnlikeError where they cannot be compared."""
+    ``rates``: it may update with other settings; ``differ``: what ranks compute by their numbers may be wrong. Raises UnlikeError where
+    they cannot be compared."""
     try:
         ranks = run(world, {}, ())
     except InputError:
@@ -84,18 +85,25 @@ def single(world: int, run: Running, *, split: bool = False, rates: bool = False
     for number, dealt in enumerate(ways):
         if dealt not in ways[:number]:
             try:
-                return _beside(ranks, given, dealt, run, split=split, rates=rates)
+                return _beside(ranks, given, dealt, run, split=split, rates=rates, differ=differ)
             except UnlikeError as error:
                 failed.append(error)
     raise failed[0]
 
 
 def _beside(
-    ranks: Mapping[int, Numbers], given: Mapping[int, Numbers], dealt: Mapping[Origin, int], run: Running, *, split: bool, rates: bool
+    ranks: Mapping[int, Numbers],
+    given: Mapping[int, Numbers],
+    dealt: Mapping[Origin, int],
+    run: Running,
+    *,
+    split: bool,
+    rates: bool,
+    differ: bool,
 ) -> Single:
     """The same with the samples of all ranks one after another, each ``dealt`` along a dimension. ``given``: ranks that have others."""
     try:
-        own = {origin: samples_of_all(given, origin, axis) for origin, axis in dealt.items()} | _by_number(given)
+        own = {origin: samples_of_all(given, origin, axis) for origin, axis in dealt.items()} | _by_number(given, differ=differ)
         alone = run(1, {0: own}, ())[0]
         every = [n for _, n in sorted(ranks.items())]
         if not rates and len(given) == len(ranks) and _decide(every, alone, run, [*dealt]):
@@ -240,18 +248,18 @@ def _differ(ranks: Mapping[int, Numbers], origin: Origin) -> bool:
     return any((own is None) != (first is None) or (own is not None and not np.array_equal(own, first)) for own in others)
 
 
-def _by_number(ranks: Mapping[int, Numbers]) -> dict[Origin, NDArray[np.generic]]:
-    """What ranks compute of their samples, each with something of its own, as its number. Raises UnlikeError where it is of no samples.
-    Ranks that split layers, and have the same samples, compute their parts so."""
+def _by_number(ranks: Mapping[int, Numbers], *, differ: bool) -> dict[Origin, NDArray[np.generic]]:
+    """What ranks compute of their samples, each with something of its own, as its number. Raises UnlikeError where it is of no samples,
+    or may be wrong, where ranks ``differ``. Ranks that split layers, and have the same samples, compute their parts so."""
     every, found = [*ranks.values()], dict[Origin, NDArray[np.generic]]()
     used = set[Origin]().union(*map(_used, every))
     for origin in dict.fromkeys(o for n in every for o in n.beside if o in used):
-        differ = any(n.beside.get(origin) != every[0].beside.get(origin) for n in every)
-        if differ or origin[1] in _WRITES:
+        numbered = any(n.beside.get(origin) != every[0].beside.get(origin) for n in every)
+        if numbered or origin[1] in _WRITES:
             results = [n.results[origin] for n in every if origin in n.results and _of_rows(n, n.results[origin])]
-            if len(results) == len(every):
+            if len(results) == len(every) and not (numbered and differ):
                 found[origin] = np.concatenate(results)
-            elif differ:
+            elif numbered:
                 raise UnlikeError("ranks compute something else of their samples, each by its number")
     return found
 
