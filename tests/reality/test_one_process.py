@@ -67,7 +67,11 @@ def test_gradients_count_where_a_step_may_be_taken_for_the_same() -> None:
     found = _single(copies, _numbers(WHOLE, WHOLE, WHOLE))
     assert not found.apart
     assert not found.alike
+    assert found.hidden
     assert not _single([_numbers(WHOLE, WHOLE)] * 2, _numbers(WHOLE, WHOLE, WHOLE)).alike
+    assert _single([_numbers(WHOLE, WHOLE)] * 2, _numbers(WHOLE, WHOLE)).hidden  # by hand: no optimizer reads them
+    assert not _single([_numbers(WHOLE, WHOLE, WHOLE)] * 2, _numbers(WHOLE, WHOLE, WHOLE)).hidden
+    assert not _single(copies, _numbers(WHOLE, WHOLE + 1e-8, WHOLE)).hidden
 
 
 def test_one_process_makes_as_many_updates() -> None:
@@ -76,6 +80,7 @@ def test_one_process_makes_as_many_updates() -> None:
     assert _single([once] * 2, twice).apart == "it makes 2 updates, and a rank 1"
     with pytest.raises(UnlikeError, match="other backward passes"):
         _single([twice] * 2, once)
+    assert _single([twice] * 2, replace(once, chosen=True)).apart == "it makes 1 updates, and a rank 2"  # samples may decide
 
 
 @pytest.mark.parametrize(
@@ -116,6 +121,43 @@ def test_what_ranks_compute_by_their_numbers_of_no_samples_is_not_compared(resul
             own.results[computed] = results[rank]
     with pytest.raises(UnlikeError, match="each by its number"):
         _single(ranks, _numbers(WHOLE, WHOLE))
+
+
+@pytest.mark.parametrize("differ", [False, True])
+def test_what_ranks_compute_by_their_numbers_is_given_only_where_nothing_else_differs(differ: bool) -> None:
+    """One process is given what ranks compute of samples, each by its number: that may be what is wrong where ranks differ."""
+    computed, given = (3, "mul", "torch.float64", 1, 1), list[np.ndarray]()
+
+    def running(world: int, samples: Mapping[int, Samples], _: Sequence[Settings]) -> Mapping[int, Numbers]:
+        found = {r: _numbers(WHOLE, WHOLE) for r in range(world)}
+        for rank, own in found.items():
+            own.rows, own.used, own.beside[computed], own.results[computed] = 2, {computed}, (str(rank),), np.full(2, float(rank))
+            own.samples[DRAWN] = np.array([1.0, 2.0 + rank])
+        given.extend(own[computed] for own in samples.values() if computed in own)
+        return found
+
+    if differ:
+        with pytest.raises(UnlikeError, match="each by its number"):
+            single(2, running, differ=True)
+    else:
+        assert not single(2, running).apart
+        assert [own.tolist() for own in given[:1]] == [[0.0, 0.0, 1.0, 1.0]]
+
+
+def test_rows_that_ranks_write_are_given_to_one_process() -> None:
+    """All write the same to the first row of theirs: of all samples, that is a row of each."""
+    written, given = (3, "fill_", "torch.float64", 1, 1), list[np.ndarray]()
+
+    def running(world: int, samples: Mapping[int, Samples], _: Sequence[Settings]) -> Mapping[int, Numbers]:
+        found = {r: _numbers(WHOLE, WHOLE) for r in range(world)}
+        for rank, own in found.items():
+            own.rows, own.used, own.beside[written], own.results[written] = 2, {written}, ("0", "-100"), np.array([-100.0, rank])
+            own.samples[DRAWN] = np.array([1.0, 2.0 + rank])
+        given.extend(own[written] for own in samples.values() if written in own)
+        return found
+
+    assert not single(2, running, differ=True).apart
+    assert [own.tolist() for own in given[:1]] == [[-100.0, 0.0, -100.0, 1.0]]
 
 
 @pytest.mark.parametrize("uneven", [False, True])

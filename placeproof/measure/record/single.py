@@ -113,7 +113,8 @@ def _beside(
     except InputError:
         raise UnlikeError("it does not run as one process") from None
     _comparable(every, alone, rates=rates)
-    if len(alone.settings) < len(every[0].settings):  # it has more micro-batches in each
+    decided = alone.chosen or any(n.chosen for n in every)
+    if len(alone.settings) < len(every[0].settings) and not decided:  # it has more micro-batches in each
         raise UnlikeError("one process makes other backward passes")
     _same_samples(given, alone, own)
     if not (split or alone.chosen or any(n.chosen for n in every)):
