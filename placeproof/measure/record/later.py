@@ -63,7 +63,7 @@ class Later:
                 if judge(read(found.text)).word != "proved":
                     return found
                 note = f"Step {number} trains other parameters ({', '.join(sorted(names - trained)[:3])}): it is proved by itself."
-                traced, trained = _noted(traced, note), trained | names
+                traced, trained = _both(_noted(traced, note), found), trained | names
             left = left - names
         return traced
 
@@ -93,7 +93,7 @@ class Later:
             return _noted(found, f"This is step {number}: step {self.launch.step} is proved by itself.")
         if following.loss != program.loss and not another:
             return without(traced, "next_step", f"step {number} trains another loss")
-        return _noted(traced, f"Step {number} is proved, too. Later ones are not looked at: `--steps K` records one.")
+        return _both(_noted(traced, f"Step {number} is proved, too. Later ones are not looked at: `--steps K` records one."), found)
 
     def with_previous(self, traced: Traced) -> Traced:
         """A proved step of a multiple of a mean, with what is said of the loss of the step before: what is a constant is one in all of
@@ -110,6 +110,11 @@ class Later:
 
 def _names(recording: Recording, states: Iterable[int]) -> frozenset[str]:
     return frozenset(recording.states[i].name for i in states)
+
+
+def _both(traced: Traced, other: Traced) -> Traced:
+    """A step, with what ranks do otherwise in another one, which is proved as far as it is compared."""
+    return replace(traced, doubts=(*traced.doubts, *other.doubts), differ=True) if other.differ else traced
 
 
 def _noted(traced: Traced, note: str) -> Traced:
