@@ -900,6 +900,17 @@ STEPS = {
         """,
         "proved",
     ),
+    "weights of samples by rank, made before forward": (
+        """
+        net, (x, y) = model(), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        weights = torch.ones_like(y) * (1 + 0.5 * dist.get_rank())
+        (weights * (net(x) - y) ** 2).mean().backward()
+        average(net)
+        optimizer.step()
+        """,
+        "proved except samples",
+    ),
     "what only one rank does, and all need": (
         BRANCH.format(needed="dist.get_rank()", out="out.masked_fill(x.abs().amax(1, keepdim=True) > 0.5, 0.0)"),
         "rank 1 computes `gt` where rank 0 does not",

@@ -122,11 +122,11 @@ BODIES = {
         "proved",
         "step 2 cannot be said: the optimizer of rank 1 begins with something else",
     ),
-    "a second step in which a rank weighs its samples": (
-        "    for i in range(2):\n        opt.zero_grad()\n        weight = (y[i] * 0 + 1) * (1 + i * rank)\n"
-        "        (weight * (model(x[i]) - y[i]) ** 2).mean().backward()\n        opt.step()\n",
+    "a second step in which a rank weighs its losses": (
+        "    for i in range(2):\n        opt.zero_grad()\n        out = model(x[i]) - y[i]\n"
+        "        weight = (y[i] * 0 + 1) * (1 + i * rank * 0.7)\n        (weight * out ** 2).mean().backward()\n        opt.step()\n",
         "",
-        "rank 1 computes `mul` with 2, and rank 0 with 1",
+        "rank 1 computes `mul` with 1.7, and rank 0 with 1",
     ),
     "the second step is not reduced": (
         "    for i in range(2):\n        opt.zero_grad()\n        (model if i == 0 else model.module).train()\n"

@@ -112,6 +112,9 @@ def _beside(traced: Traced, found: Single, step: int) -> Traced:
         text = f"one process would update with {other}: it was given the settings of ranks"
         later = replace(traced, notes=(*traced.notes, f"Later, {text}."))
         traced = without(traced, "settings", text) if number <= step else later
+    if found.made is not None:
+        text = "ranks compute `{}` of their samples with other numbers, in line {}: one process was given the results"
+        traced = without(traced, "samples", text.format(*found.made))
     if traced.differ:
         note = f"Compared in numbers with the script as one process: {traced.doubts[0][0]}."
         traced = replace(traced, notes=(*traced.notes, note))
@@ -172,6 +175,8 @@ def beside_one(launch: Launch, first: Recording, *, split: bool, rates: bool = F
     found = after(_STEPS)
     if isinstance(found, Single) and not found.apart:
         return found
+    if isinstance(found, UnlikeError) and differ:  # ranks may differ in a later step
+        raise found
     one = after(1)
     if isinstance(one, Single) and one.multiple:
         if not (first.own or first.scales or any(turn.numbers for turn in first.turns)):  # no number of the script makes it

@@ -23,6 +23,8 @@ _SAME = 1e-7
 _NOTHING, _EQUAL = 1e-12, 1e-10
 #: What writes a part of what is computed of samples, which lies elsewhere in that of all ranks.
 _WRITES = ("copy_", "fill_", "zero_")
+#: What makes other samples of some, where it is given other numbers.
+_CHANGES = ("add", "clamp", "clamp_max", "clamp_min", "div", "flip", "lerp", "mul", "pow", "remainder", "roll", "rsub", "sub")
 
 
 #: The script with so many ranks, each with the samples that it is given, and with given settings of updates. It may raise InputError.
@@ -36,7 +38,8 @@ class Single:
     ``multiple``: all gradients of ranks are one multiple of those of one process, as where a loss is divided by what is given as a
     number; ``decided``: later updates have other settings, which change with samples; ``lent``: the first update in which one process
     would have another setting than ranks, whose settings it is given, and which; ``kept``: of which parameter a rank keeps another average
-    than one process; ``seen``: an optimizer reads gradients."""
+    than one process; ``seen``: an optimizer reads gradients; ``made``: what one process was given that ranks make of their samples with
+    other numbers, an operation with its line."""
 
     left: Mapping[str, float]
     read: Mapping[str, float]
@@ -46,6 +49,7 @@ class Single:
     lent: tuple[int, str] | None = None
     kept: str = ""
     seen: bool = True
+    made: tuple[str, int] | None = None
 
     @property
     def apart(self) -> str:
@@ -103,7 +107,8 @@ def _beside(
 ) -> Single:
     """The same with the samples of all ranks one after another, each ``dealt`` along a dimension. ``given``: ranks that have others."""
     try:
-        own = {origin: samples_of_all(given, origin, axis) for origin, axis in dealt.items()} | _by_number(given, differ=differ)
+        given_by_number = _by_number(given, differ=differ)
+        own = {origin: samples_of_all(given, origin, axis) for origin, axis in dealt.items()} | given_by_number
         alone = run(1, {0: own}, ())[0]
         every = [n for _, n in sorted(ranks.items())]
         if not rates and len(given) == len(ranks) and _decide(every, alone, run, [*dealt]):
@@ -137,7 +142,8 @@ def _beside(
     left = far(1) | {f"an average of `{name}`": gap for name, gap in first.items()}
     kept = next((name for own in others for name, gap in own.items() if gap > _SAME), "")
     seen = bool(rows[0][2] and rows[-1][2])
-    return Single(left, far(2), (len(every[0].settings), len(alone.settings)), multiple, lent=lent, kept=kept, seen=seen)
+    made = next(((o[1], o[0]) for o in given_by_number if o[1].rstrip("_") in _CHANGES), None)
+    return Single(left, far(2), (len(every[0].settings), len(alone.settings)), multiple, lent=lent, kept=kept, seen=seen, made=made)
 
 
 def _averages(own: Numbers, alone: Numbers) -> dict[str, float]:
