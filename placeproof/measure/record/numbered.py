@@ -5,7 +5,6 @@ Samples are where a script draws, loads or picks them, outside of modules. What 
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from placeproof.measure.record.digests import digest
 from placeproof.measure.record.doubled import Doubled
 from placeproof.measure.record.exchange import read_exchange
 from placeproof.measure.record.frames import line_of
@@ -153,7 +153,7 @@ class _Sampled(TorchDispatchMode):
             self._uses(kinds)
         shape = name.endswith("_like") or name.startswith("new_")
         made_of = [(k, t) for k, t in zip(kinds, read, strict=True) if k.python and not (picked or shape)]
-        self.numbers.python += [f"{SENT}{_digest(t)}" if k.sent and _kept(t) else k.python for k, t in made_of]
+        self.numbers.python += [f"{SENT}{digest(t)}" if k.sent and _kept(t) else k.python for k, t in made_of]
         told = frozenset[Origin]()
         if not picked and not (made or self.inside) and any(k.read for k in kinds):
             into = {storage(t) for t in writes}
@@ -201,7 +201,7 @@ class _Sampled(TorchDispatchMode):
         """A tensor is made of what is not seen. An optimizer counts steps so, of each piece that a rank has."""
         self._kind(tensor).computed = tensor.is_floating_point() or self._decided
         if _kept(tensor) and not self.updating:
-            self._kind(tensor).python = _digest(tensor)
+            self._kind(tensor).python = digest(tensor)
 
     def _averages(self, read: Sequence[Tensor], writes: Sequence[Tensor]) -> None:
         """Something that is kept is moved towards parameters."""
@@ -326,10 +326,6 @@ def _values(tensor: Tensor) -> NDArray[np.generic]:
 def _kept(value: Any) -> bool:
     plain = type(value) is Tensor and value.layout == torch.strided and not value.requires_grad and not value.is_meta
     return plain and value.device.type == "cpu" and value.dtype != torch.bfloat16 and 0 < value.numel() <= _LARGE
-
-
-def _digest(tensor: Tensor) -> str:
-    return hashlib.sha256(_values(tensor).tobytes()).hexdigest()
 
 
 def _is_empty(value: Any) -> bool:

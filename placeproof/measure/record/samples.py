@@ -6,7 +6,7 @@ reads them, so that what it computes of them before the model sees them is compu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import isfinite
@@ -234,34 +234,42 @@ def watched(mode: Replacing, found: Replaced, turns: int, *, passed: int, piped:
         finally:
             inside[0] -= 1
 
-    def updates(optimizer: optimizers.Optimizer, *_: Any) -> None:
+    def updates() -> None:
         found.model, found.single = mode.found.model, mode.found.single
         if piped:
             raise Enough
-        held.append([(group, group["params"]) for group in optimizer.param_groups])
-        _forget(optimizer)
 
-    def updated(*_: Any) -> None:
-        for group, parameters in held.pop():
-            group["params"] = parameters
-
-    held = list[list[tuple[dict[str, Any], Any]]]()
     with ExitStack() as stack:
-        stack.callback(optimizers.register_optimizer_step_pre_hook(updates).remove)
-        stack.callback(optimizers.register_optimizer_step_post_hook(updated).remove)
+        stack.enter_context(_held(updates))
         stack.enter_context(mock.patch.object(torch.autograd, "backward", read))
         stack.enter_context(mock.patch.object(nn.Module, "__call__", called))
         stack.enter_context(mode)
         yield
 
 
-def _forget(optimizer: optimizers.Optimizer) -> None:
-    """Leave parameters as they are in an update that begins. An optimizer of a script may not look whether there is a gradient."""
-    for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-        parameter.grad = None
-    if not type(optimizer).__module__.startswith("torch."):
-        for group in optimizer.param_groups:
-            group["params"] = []
+@contextmanager
+def _held(begins: Callable[[], None]) -> Iterator[None]:
+    """Updates leave parameters as they are; each ``begins`` with a call. An optimizer of a script may not look whether there is a gradient:
+    it has no parameters meanwhile."""
+    held = list[list[tuple[dict[str, Any], Any]]]()
+
+    def before(optimizer: optimizers.Optimizer, *_: Any) -> None:
+        begins()
+        held.append([(group, group["params"]) for group in optimizer.param_groups])
+        for group, parameters in held[-1]:
+            for parameter in parameters:
+                parameter.grad = None
+            if not type(optimizer).__module__.startswith("torch."):
+                group["params"] = []
+
+    def after(*_: Any) -> None:
+        for group, parameters in held.pop():
+            group["params"] = parameters
+
+    with ExitStack() as stack:
+        stack.callback(optimizers.register_optimizer_step_pre_hook(before).remove)
+        stack.callback(optimizers.register_optimizer_step_post_hook(after).remove)
+        yield
 
 
 def dependent(runs: Sequence[Replaced], recorded: Recording) -> list[tuple[str, int]]:

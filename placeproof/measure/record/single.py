@@ -118,11 +118,11 @@ def _beside(
     except InputError:
         raise UnlikeError("it does not run as one process") from None
     _comparable(every, alone, rates=rates)
-    decided = alone.chosen or any(n.chosen for n in every)
-    if len(alone.settings) < len(every[0].settings) and not decided:  # it has more micro-batches in each
+    chosen = any(n.chosen for n in (alone, *every))
+    if len(alone.settings) < len(every[0].settings) and not chosen:  # it has more micro-batches in each
         raise UnlikeError("one process makes other backward passes")
     _same_samples(given, alone, own)
-    if not (split or alone.chosen or any(n.chosen for n in every)):
+    if not (split or chosen):
         _same_given([n for _, n in sorted(given.items())], alone)
     tables = [_table(n) for n in (*every, alone)]
     common = sorted(set.intersection(*({*begun} for begun, _, _ in tables)))
