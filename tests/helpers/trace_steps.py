@@ -90,6 +90,26 @@ SINGLE = """
         average(net)
         optimizer.step()
 """
+#: Samples that come from NumPy, of which a rank makes others, and one update with ``{optimizer}``.
+SCALED = """
+        net, (x, y) = model(), data()
+        optimizer = {optimizer}
+        x = torch.from_numpy(x.numpy().astype("float32"))
+        mse(net(x * (1 + {part} * {rank})), y).backward()
+        average(net)
+        optimizer.step()
+"""
+#: Updates by signs.
+SIGNS = """
+        class Signs(torch.optim.Optimizer):
+            def __init__(self, params):
+                super().__init__(params, {{}})
+            @torch.no_grad()
+            def step(self):
+                for group in self.param_groups:
+                    for p in group["params"]:
+                        p -= 0.01 * p.grad.sign()
+"""
 #: Two micro-batches.
 HALVES = """
         net, (x, y) = model(), data()
@@ -881,6 +901,33 @@ STEPS = {
         optimizer.step()
         """,
         "proved",
+    ),
+    "samples that a rank scales, and one update of AdamW": (
+        SCALED.format(optimizer="torch.optim.AdamW(net.parameters(), lr=1e-3)", part=0.01, rank="dist.get_rank()"),
+        "in numbers they end with other values than the script does as one process",
+    ),
+    "samples from NumPy, and one update of AdamW": (
+        SCALED.format(optimizer="torch.optim.AdamW(net.parameters(), lr=1e-3)", part=0.01, rank="1"),
+        "proved",
+    ),
+    "samples that a rank scales, and one update by signs": (
+        SIGNS.format() + SCALED.format(optimizer="Signs(net.parameters())", part=1e-4, rank="dist.get_rank()"),
+        "proved except process",
+    ),
+    "samples from NumPy, and one update by signs": (
+        SIGNS.format() + SCALED.format(optimizer="Signs(net.parameters())", part=0.01, rank="1"),
+        "proved",
+    ),
+    "updated by hand, by signs": (
+        """
+        net, (x, y) = model(), data()
+        mse(net(x), y).backward()
+        with torch.no_grad():
+            for p in net.parameters():
+                dist.all_reduce(p.grad)
+                p -= 0.01 * (p.grad / dist.get_world_size()).sign()
+        """,
+        "proved except process",
     ),
     "numbers of single precision, by name": (SINGLE.format(size="4"), "proved"),
     "numbers of single precision, of which one rank has others": (

@@ -43,3 +43,19 @@ def test_whole_numbers_and_places_stay_as_they_are() -> None:
 def test_what_does_not_run_at_all_is_an_error() -> None:
     with Doubled(), pytest.raises(RuntimeError):
         torch.mm(torch.ones(2, 3), torch.ones(2, 3))
+
+
+def test_scaled_losses_are_unscaled() -> None:
+    """What looks for gradients that are infinite takes its own numbers in single precision alone."""
+    net = torch.nn.Linear(2, 1, dtype=torch.float64)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+    before = net.weight.detach().clone()
+    with Doubled():
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        for rows in (torch.ones(1, 2, dtype=torch.float64), torch.full((1, 2), torch.inf, dtype=torch.float64)):
+            optimizer.zero_grad()
+            scaler.scale(net(rows).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            assert (before - net.weight.detach()).tolist() == pytest.approx(np.full((1, 2), 0.5))
+    assert scaler.get_scale() == 512.0

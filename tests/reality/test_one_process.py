@@ -30,15 +30,16 @@ DRAWN = (1, "randn", "torch.float64", 1, 1)
 def _numbers(begun: np.ndarray, left: np.ndarray, read: np.ndarray | None = None, *, rates: Sequence[float] = (1.0,)) -> Numbers:
     made = {} if read is None else {"0 w": read}
     settings: list[Settings] = [[{"lr": rate}] for rate in rates]
-    return Numbers(begun={"0 w": begun}, left={"0 w": left}, read=made, settings=settings, passes=1)
+    return Numbers(begun={"0 w": begun}, moved={"0 w": left - begun}, read=made, settings=settings, passes=1)
 
 
-def _single(ranks: Sequence[Numbers], alone: Numbers, *, split: bool = True) -> Single:
+def _single(ranks: Sequence[Numbers], alone: Numbers, *, split: bool = True, noisy: Numbers | None = None) -> Single:
+    """``noisy``: what one process comes to where its gradients are others; the same, if nothing is said."""
     for rank, own in enumerate(ranks if not split else ()):
         own.rows, own.samples[DRAWN] = 2, np.array([rank, 2.0])
 
-    def running(world: int, _: Mapping[int, Samples], __: Sequence[Settings]) -> Mapping[int, Numbers]:
-        return {0: alone} if world == 1 else dict(enumerate(ranks))
+    def running(world: int, _: Mapping[int, Samples], __: Sequence[Settings], noise: float) -> Mapping[int, Numbers]:
+        return {0: noisy or alone} if noise else {0: alone} if world == 1 else dict(enumerate(ranks))
 
     return single(len(ranks), running, split=split)
 
@@ -74,6 +75,50 @@ def test_gradients_count_where_a_step_may_be_taken_for_the_same() -> None:
     assert not _single(copies, _numbers(WHOLE, WHOLE + 1e-8, WHOLE)).hidden
 
 
+def test_parameters_that_do_not_show_gradients_do_not_stand_for_them() -> None:
+    """Of other gradients, what changes alike says something if it changes otherwise with noise in them."""
+    moved = WHOLE + np.linspace(0.1, 0.2, WHOLE.size).reshape(WHOLE.shape)
+    ranks, alone = [_numbers(WHOLE, moved, WHOLE * 2)] * 2, _numbers(WHOLE, moved, WHOLE)
+    assert _single(ranks, alone).blind == "`w`"
+    assert not _single(ranks, alone, noisy=_numbers(WHOLE, moved * 1.001, WHOLE)).blind
+    assert not _single([alone] * 2, alone).blind
+    unseen = _numbers(WHOLE, moved)  # as where no optimizer reads them
+    assert _single([unseen] * 2, unseen).blind == "`w`"
+    assert not _single([unseen] * 2, unseen, noisy=_numbers(WHOLE, moved * 1.001)).blind
+    assert not _single([_numbers(WHOLE, WHOLE)] * 2, _numbers(WHOLE, WHOLE)).blind  # it is not trained
+
+
+@pytest.mark.parametrize("part", [1e-3, 1e-5])
+def test_what_changes_little_is_compared_by_that(part: float) -> None:
+    """Also where a rate is small; what is lost in rounding is not."""
+    step = part * np.linspace(0.5, 1.0, WHOLE.size).reshape(WHOLE.shape)
+    alone = _numbers(WHOLE, WHOLE + step, WHOLE)
+    assert _single([_numbers(WHOLE, WHOLE + 1.01 * step, WHOLE)] * 2, alone).apart == "`w`, by 1.0e-02 of the largest change"
+    assert not _single([_numbers(WHOLE, np.nextafter(WHOLE + step, 99), WHOLE)] * 2, alone).apart
+
+
+@pytest.mark.parametrize(
+    ("made", "whole", "alike"),
+    [
+        (([1.0], [2.0]), [1.0, 2.0], True),
+        (([1.0], [2.0]), [2.0, 1.0], False),
+        (([1.0], [2.0]), [1.0], False),
+        (([1.0], [1.0]), [5.0], True),
+        (([1.0], 2.0), [1.0, 2.0], False),
+    ],
+)
+def test_what_python_makes_is_of_all_ranks(made: tuple[object, object], whole: object, alike: bool) -> None:
+    """One process has it of one rank after another, or all ranks have the same."""
+    *ranks, alone = (_numbers(WHOLE, WHOLE + 1, WHOLE) for _ in range(3))
+    for own, values in zip((*ranks, alone), (*made, whole), strict=True):
+        own.python, own.arrays = [(str(values),)], {str(values): np.array(values)}
+    if alike:
+        assert not _single(ranks, alone).apart
+    else:
+        with pytest.raises(UnlikeError, match="not made by PyTorch"):
+            _single(ranks, alone)
+
+
 def test_one_process_makes_as_many_updates() -> None:
     """Of fewer, it has more micro-batches in each."""
     once, twice = _numbers(WHOLE, WHOLE), _numbers(WHOLE, WHOLE, rates=(1.0, 1.0))
@@ -88,9 +133,9 @@ def test_one_process_makes_as_many_updates() -> None:
     [
         (_numbers(WHOLE + 1, WHOLE), "begin with other parameters"),
         (_numbers(WHOLE, WHOLE, rates=(2.0,)), "other settings"),
-        (Numbers(begun={"0 w": WHOLE}, left={"0 w": WHOLE}, settings=[[{"lr": 1.0}]], passes=2), "other backward passes"),
-        (Numbers(begun={"0 w": WHOLE}, left={"0 w": WHOLE}, settings=[[{"lr": 1.0}]], passes=1, drawn=True), "of chance"),
-        (Numbers(begun={"0 w": WHOLE}, left={"0 w": WHOLE}, settings=[[{"lr": 1.0}]], passes=1, double=False), "double precision"),
+        (Numbers(begun={"0 w": WHOLE}, moved={"0 w": WHOLE}, settings=[[{"lr": 1.0}]], passes=2), "other backward passes"),
+        (Numbers(begun={"0 w": WHOLE}, moved={"0 w": WHOLE}, settings=[[{"lr": 1.0}]], passes=1, drawn=True), "of chance"),
+        (Numbers(begun={"0 w": WHOLE}, moved={"0 w": WHOLE}, settings=[[{"lr": 1.0}]], passes=1, double=False), "double precision"),
     ],
 )
 def test_what_is_another_run_is_not_compared(alone: Numbers, why: str) -> None:
@@ -128,7 +173,7 @@ def test_what_ranks_compute_by_their_numbers_is_given_only_where_nothing_else_di
     """One process is given what ranks compute of samples, each by its number: that may be what is wrong where ranks differ."""
     computed, given = (3, "mul", "torch.float64", 1, 1), list[np.ndarray]()
 
-    def running(world: int, samples: Mapping[int, Samples], _: Sequence[Settings]) -> Mapping[int, Numbers]:
+    def running(world: int, samples: Mapping[int, Samples], _: Sequence[Settings], noise: float) -> Mapping[int, Numbers]:
         found = {r: _numbers(WHOLE, WHOLE) for r in range(world)}
         for rank, own in found.items():
             own.rows, own.used, own.beside[computed], own.results[computed] = 2, {computed}, (str(rank),), np.full(2, float(rank))
@@ -148,7 +193,7 @@ def test_rows_that_ranks_write_are_given_to_one_process() -> None:
     """All write the same to the first row of theirs: of all samples, that is a row of each."""
     written, given = (3, "fill_", "torch.float64", 1, 1), list[np.ndarray]()
 
-    def running(world: int, samples: Mapping[int, Samples], _: Sequence[Settings]) -> Mapping[int, Numbers]:
+    def running(world: int, samples: Mapping[int, Samples], _: Sequence[Settings], noise: float) -> Mapping[int, Numbers]:
         found = {r: _numbers(WHOLE, WHOLE) for r in range(world)}
         for rank, own in found.items():
             own.rows, own.used, own.beside[written], own.results[written] = 2, {written}, ("0", "-100"), np.array([-100.0, rank])
@@ -183,18 +228,18 @@ def test_modules_of_one_process_are_given_what_those_of_ranks_are() -> None:
 def test_parts_that_are_called_alike_are_found_by_their_values() -> None:
     """Each of two ranks has one of two heads, by the name of the first."""
     ones: list[Settings] = [[{"lr": 1.0}]]
-    ranks = [Numbers(begun={"0 h.0": WHOLE[i : i + 2]}, left={"0 h.0": WHOLE[i : i + 2] + 1}, settings=ones, passes=1) for i in (0, 2)]
+    ranks = [Numbers(begun={"0 h.0": WHOLE[i : i + 2]}, moved={"0 h.0": np.ones((2, 3))}, settings=ones, passes=1) for i in (0, 2)]
     begun = {"0 h.0": WHOLE[:2], "1 h.1": WHOLE[2:]}
     for last in (1.0, 2.0):
-        left = {"0 h.0": WHOLE[:2] + 1, "1 h.1": WHOLE[2:] + last}
-        assert bool(_single(ranks, Numbers(begun=begun, left=left, settings=[[{"lr": 1.0}]], passes=1)).apart) == (last == 2.0)
+        moved = {"0 h.0": np.ones((2, 3)), "1 h.1": np.full((2, 3), last)}
+        assert bool(_single(ranks, Numbers(begun=begun, moved=moved, settings=[[{"lr": 1.0}]], passes=1)).apart) == (last == 2.0)
 
 
 @pytest.mark.parametrize("turned", [True, False])
 def test_settings_that_samples_decide_are_told_from_those_of_a_schedule(turned: bool) -> None:
     """``turned``: where ranks have samples of each other, a later update has other settings."""
 
-    def running(world: int, samples: Mapping[int, Samples], settings: Sequence[Settings]) -> Mapping[int, Numbers]:
+    def running(world: int, samples: Mapping[int, Samples], settings: Sequence[Settings], noise: float) -> Mapping[int, Numbers]:
         found = {r: _numbers(WHOLE, WHOLE, rates=(1.0, 2.0)) for r in range(world)}
         for rank, own in found.items():
             own.rows, own.used, own.samples[DRAWN] = 2, {DRAWN}, samples.get(rank, {}).get(DRAWN, np.array([1.0, 2.0 + rank]))
@@ -213,7 +258,7 @@ def test_settings_that_samples_decide_are_told_from_those_of_a_schedule(turned: 
 def test_one_process_is_compared_with_the_settings_of_ranks(wrong: float) -> None:
     """As where a rate is multiplied by the number of ranks; other groups cannot be lent."""
 
-    def running(world: int, _: Mapping[int, Samples], settings: Sequence[Settings]) -> Mapping[int, Numbers]:
+    def running(world: int, _: Mapping[int, Samples], settings: Sequence[Settings], noise: float) -> Mapping[int, Numbers]:
         rate = settings[0][0]["lr"] if settings else float(world)
         assert isinstance(rate, float)
         found = {r: _numbers(WHOLE, WHOLE * rate + (wrong if world == 2 else 0.0), rates=(rate,)) for r in range(world)}
@@ -224,8 +269,8 @@ def test_one_process_is_compared_with_the_settings_of_ranks(wrong: float) -> Non
     assert bool(single(2, running).apart) == bool(wrong)
     assert single(2, running).lent
 
-    def grouped(world: int, samples: Mapping[int, Samples], settings: Sequence[Settings]) -> Mapping[int, Numbers]:
-        found = running(world, samples, settings)
+    def grouped(world: int, samples: Mapping[int, Samples], settings: Sequence[Settings], noise: float) -> Mapping[int, Numbers]:
+        found = running(world, samples, settings, noise)
         for own in found.values() if world == 1 else ():
             own.settings[0] = [{"lr": 2.0}, {"lr": 1.0}]
         return found
@@ -238,7 +283,7 @@ def test_one_process_is_compared_with_the_settings_of_ranks(wrong: float) -> Non
 def test_samples_of_all_ranks_may_lie_one_after_another_in_either_dimension(axis: int) -> None:
     """A tensor has four micro-batches of two samples; or four samples of two numbers, of which a module is given two."""
 
-    def running(world: int, samples: Mapping[int, Samples], _: Sequence[Settings]) -> Mapping[int, Numbers]:
+    def running(world: int, samples: Mapping[int, Samples], _: Sequence[Settings], noise: float) -> Mapping[int, Numbers]:
         found = {r: _numbers(WHOLE, WHOLE) for r in range(world)}
         for rank, own in found.items():
             own.rows, own.used, own.samples[DRAWN] = 2, {DRAWN}, samples.get(rank, {}).get(DRAWN, np.arange(8.0).reshape(4, 2) + 10 * rank)
@@ -251,7 +296,7 @@ def test_samples_of_all_ranks_may_lie_one_after_another_in_either_dimension(axis
 def test_a_script_that_does_not_run_with_samples_of_the_next_rank_is_not_compared() -> None:
     """As where ranks have other numbers of them."""
 
-    def running(world: int, samples: Mapping[int, Samples], settings: Sequence[Settings]) -> Mapping[int, Numbers]:
+    def running(world: int, samples: Mapping[int, Samples], settings: Sequence[Settings], noise: float) -> Mapping[int, Numbers]:
         if world == 2 and samples:
             refuse("PP603", "sizes do not match", help="none")
         found = {r: _numbers(WHOLE, WHOLE, rates=(1.0, float(world))) for r in range(world)}
@@ -264,7 +309,7 @@ def test_a_script_that_does_not_run_with_samples_of_the_next_rank_is_not_compare
 
 
 def test_a_script_that_needs_its_ranks_is_not_compared() -> None:
-    def running(world: int, _: Mapping[int, Samples], __: Sequence[Settings]) -> Mapping[int, Numbers]:
+    def running(world: int, _: Mapping[int, Samples], __: Sequence[Settings], ___: float) -> Mapping[int, Numbers]:
         if world == 1:
             refuse("PP603", "there is no rank 1", help="two")
         return {0: _numbers(WHOLE, WHOLE)}

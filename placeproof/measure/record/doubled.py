@@ -28,6 +28,8 @@ class Doubled(TorchDispatchMode):
         named = {
             name: torch.float64 if isinstance(value, torch.dtype) and value in _LESS else value for name, value in (kwargs or {}).items()
         }
+        if func.namespace == "aten" and func._schema.name.startswith("aten::_amp_"):
+            return _in_single(func, args, named)
         if func.namespace != "aten" or func._schema.is_mutable:
             return func(*args, **named)
         try:
@@ -35,6 +37,15 @@ class Doubled(TorchDispatchMode):
         except RuntimeError:
             out = func(*tree_map(_wide, args), **tree_map(_wide, named))
         return out if func.is_view and func is not torch.ops.aten.lift_fresh.default else tree_map(_wide, out)
+
+
+def _in_single(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Run an operation that has its numbers beside tensors, as how losses are scaled, in single precision alone."""
+    numbers = {id(a): (a, a.float()) for a in args if isinstance(a, Tensor) and a.dtype == torch.float64}
+    out = func(*(numbers[id(a)][1] if id(a) in numbers else a for a in args), **kwargs)
+    for whole, own in numbers.values():
+        whole.copy_(own)
+    return next((whole for whole, own in numbers.values() if own is out), out)
 
 
 def _wide(value: Any) -> Any:

@@ -21,7 +21,7 @@ from typing import Generic, NoReturn, TypeVar
 from placeproof.core.diagnostics import Diagnostic, InputError, Place, refuse
 from placeproof.measure.processes import Outcome, cause, message, run
 from placeproof.measure.record.recording import Instead, Recording
-from placeproof.measure.record.together import Numbers, Samples, Settings
+from placeproof.measure.record.together import Numbers, Samples, Trial
 from placeproof.measure.record.trail import last_said
 
 #: Up to how many ranks all are run under the fake backend; of more, rank 0 and its neighbour on each axis.
@@ -107,19 +107,11 @@ def received_once(launch: Launch, rank: int, trail: Path) -> Recording:
     return recording
 
 
-def numbers_of(
-    samples: Mapping[int, Samples],
-    before: int,
-    shift: float,
-    passes: int = 1,
-    aside: float = 0.0,
-    mean: bool = False,
-    settings: Sequence[Settings] = (),
-) -> Follow[Numbers]:
+def numbers_of(samples: Mapping[int, Samples], trial: Trial) -> Follow[Numbers]:
     """What a rank comes to in a step with given samples, by ranks: see ``numbered``."""
 
     def numbers(launch: Launch, rank: int, _: Path) -> Numbers:
-        found: Numbers = _session().as_numbers(launch, rank, samples.get(rank, {}), before, shift, passes, aside, mean, settings)
+        found: Numbers = _session().as_numbers(launch, rank, samples.get(rank, {}), trial)
         return found
 
     return numbers

@@ -35,7 +35,7 @@ from placeproof.measure.record.frames import line_of
 from placeproof.measure.record.loss import read_loss
 from placeproof.measure.record.samples import Enough
 from placeproof.measure.record.shadow import local, storage, strided_of, written
-from placeproof.measure.record.together import SENT, Numbers, Origin, Samples, Settings
+from placeproof.measure.record.together import SENT, Numbers, Origin, Samples, Trial
 from placeproof.measure.recorder import NAMESPACES
 
 #: Operations that draw samples; that pick, or put together, what is there; and that leave it as it is, somewhere else.
@@ -70,10 +70,9 @@ _LARGE = 1 << 22
 @dataclass(slots=True)
 class _Kind:
     """What is known of a storage: it is ``made`` of parameters that are trained, of samples that are ``read``, or ``computed`` of anything;
-    and which samples it holds, if any, as a whole: their shape, strides and offset; ``python``: a digest, of what Python has made, and
-    ``sent`` where ranks have exchanged it;
-    ``origins``: where what it is made of was drawn, picked, or computed with something else; ``early``: it was there before the first
-    backward pass."""
+    and which samples it holds, if any, as a whole: their shape, strides and offset; ``python``: digests of what Python has made that it is
+    made of, and ``sent`` where ranks have exchanged it; ``origins``: where what it is made of was drawn, picked, or computed with something
+    else; ``early``: it was there before the first backward pass."""
 
     storage: StorageWeakRef
     made: bool = False
@@ -81,14 +80,14 @@ class _Kind:
     computed: bool = False
     origin: Origin | None = None
     layout: tuple[tuple[int, ...], tuple[int, ...], int] = ((), (), 0)
-    python: str = ""
+    python: tuple[str, ...] = ()
     sent: bool = False
     origins: frozenset[Origin] = frozenset()
     early: bool = False
 
     def holds(self, origin: Origin) -> None:
-        """It is these samples."""
-        self.origin, self.origins = origin, frozenset((origin,))
+        """It is these samples, which one process is given, wherever they came from."""
+        self.origin, self.origins, self.python = origin, frozenset((origin,)), ()
 
 
 class _Sampled(TorchDispatchMode):
@@ -98,6 +97,7 @@ class _Sampled(TorchDispatchMode):
         super().__init__()
         self.numbers, self.samples, self.script, self.mean = numbers, samples, script, mean
         self.kinds: dict[int, _Kind] = {}
+        self.arrays: dict[str, NDArray[np.generic]] = {}
         self.counts = Counter[tuple[object, ...]]()
         self.off, self.looked, self.begun, self.inside = False, False, False, 0
         self.counted, self.loading, self.updating = False, False, False
@@ -153,7 +153,8 @@ class _Sampled(TorchDispatchMode):
             self._uses(kinds)
         shape = name.endswith("_like") or name.startswith("new_")
         made_of = [(k, t) for k, t in zip(kinds, read, strict=True) if k.python and not (picked or shape)]
-        self.numbers.python += [f"{SENT}{digest(t)}" if k.sent and _kept(t) else k.python for k, t in made_of]
+        self.numbers.python += [(f"{SENT}{digest(t)}",) if k.sent and _kept(t) else k.python for k, t in made_of]
+        self.numbers.arrays.update((d, self.arrays[d]) for k, _ in made_of for d in k.python)
         told = frozenset[Origin]()
         if not picked and not (made or self.inside) and any(k.read for k in kinds):
             into = {storage(t) for t in writes}
@@ -173,6 +174,8 @@ class _Sampled(TorchDispatchMode):
                 kind.layout = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
             kind.made, kind.read, kind.computed = kind.made or made, kind.read or any(k.read for k in kinds), kind.computed or computed
             kind.origins = kind.origins.union(told, *(k.origins for k in kinds))
+            if picked and not (shape or kind.made):
+                kind.python = kind.python or tuple(d for k in kinds for d in k.python)
         return out if made or computed or self.inside or not picked else self._picked(func, name, args, out, writes, seen)
 
     def _picked(self, func: Any, name: str, args: tuple[Any, ...], out: Any, writes: Sequence[Tensor], seen: bool) -> Any:
@@ -201,7 +204,8 @@ class _Sampled(TorchDispatchMode):
         """A tensor is made of what is not seen. An optimizer counts steps so, of each piece that a rank has."""
         self._kind(tensor).computed = tensor.is_floating_point() or self._decided
         if _kept(tensor) and not self.updating:
-            self._kind(tensor).python = digest(tensor)
+            own = digest(tensor)
+            self._kind(tensor).python, self.arrays[own] = (own,), _values(tensor)
 
     def _averages(self, read: Sequence[Tensor], writes: Sequence[Tensor]) -> None:
         """Something that is kept is moved towards parameters."""
@@ -345,10 +349,10 @@ def _setting(value: object) -> object:
 class _Run:
     """One run, up to the forward pass that follows the recorded step; of parameters that are moved, up to the loss."""
 
-    def __init__(self, mode: _Sampled, before: int, shift: float, passes: int, aside: float, settings: Sequence[Settings]) -> None:
-        self.mode, self.numbers, self.before, self.shift = mode, mode.numbers, before, shift
-        self.passes, self.aside, self.settings = passes, aside, settings
+    def __init__(self, mode: _Sampled, trial: Trial) -> None:
+        self.mode, self.numbers, self.trial = mode, mode.numbers, trial
         self.known: dict[int, tuple[str, nn.Parameter]] = {}
+        self.start, self.eps = dict[str, NDArray[np.float64]](), dict[int, list[object]]()
         self.moved = set[int]()
 
     def registered(self, _: nn.Module, __: str, parameter: nn.Parameter | None) -> None:
@@ -367,44 +371,57 @@ class _Run:
                 self.numbers.plain &= type(p) is nn.Parameter and p.layout == torch.strided and p.dtype == torch.float64
                 self.numbers.begun[own] = _values(local(p).detach().double())
                 self.numbers.double &= p.dtype == torch.float64
-                if self.aside:
-                    local(p).detach().add_(self.aside * torch.cos(40 * local(p).detach() + crc32(name.encode()) % 7))
+                if self.trial.aside:
+                    local(p).detach().add_(self.trial.aside * torch.cos(40 * local(p).detach() + crc32(name.encode()) % 7))
+                self.start[own] = _values(local(p).detach().double())
                 p.register_hook(partial(self._made, own))
-            if p.requires_grad and self.numbers.passes == self.before and id(p) not in self.moved:
+            if p.requires_grad and self.numbers.passes == self.trial.before and id(p) not in self.moved:
                 self.moved.add(id(p))
                 own = self.known[id(p)][0]
                 chance = torch.Generator().manual_seed(len(self.numbers.directions))
                 direction = torch.randn(p.shape, dtype=torch.float64, generator=chance)
                 self.numbers.directions[own] = _values(direction)
-                if self.shift:
-                    p.add_(direction.to(p.dtype) * self.shift)
+                if self.trial.shift:
+                    p.add_(direction.to(p.dtype) * self.trial.shift)
 
-    def _made(self, name: str, gradient: Tensor) -> None:
+    def _made(self, name: str, gradient: Tensor) -> Tensor | None:
         with _disable_current_modes(), torch.no_grad():
+            if self.trial.noise and type(gradient) is Tensor and gradient.layout == torch.strided:
+                chance = torch.Generator().manual_seed(crc32(name.encode()))
+                gradient = gradient + self.trial.noise * (2 * torch.randint(2, gradient.shape, generator=chance) - 1) * gradient
             own = gradient.detach().to_dense() if gradient.layout != torch.strided else local(gradient).detach()
             self.numbers.gradients[name] = self.numbers.gradients.get(name, 0.0) + _values(own.double())
+        return gradient if self.trial.noise else None
 
     def updates(self, optimizer: optimizers.Optimizer, *_: Any) -> None:
         """An optimizer begins an update."""
         self.mode.updating = True
         number, groups = len(self.numbers.settings), optimizer.param_groups
-        given = self.settings[number] if number < len(self.settings) else []
+        given = self.trial.settings[number] if number < len(self.trial.settings) else []
         for group, own in zip(groups, given, strict=False):
             group.update({k: v for k, v in own.items() if isinstance(v, _PLAIN) and isinstance(group.get(k), _PLAIN)})
         self.numbers.settings.append([{k: _setting(v) for k, v in group.items() if k != "params"} for group in groups])
+        if self.trial.eps is not None:
+            self.eps[id(optimizer)] = [group.get("eps") for group in groups]
+            for group in (g for g in groups if type(g.get("eps")) is float):
+                group["eps"] = self.trial.eps
         with _disable_current_modes(), torch.no_grad():
             made = {name: p.grad for name, p in self.known.values() if p.grad is not None and p.grad.layout == torch.strided}
             self.numbers.read = {name: _values(local(gradient).detach().double()) for name, gradient in made.items()}
 
-    def updated(self, *_: Any) -> None:
+    def updated(self, optimizer: optimizers.Optimizer, *_: Any) -> None:
         """An optimizer ends an update."""
         self.mode.updating = False
+        for group, eps in zip(optimizer.param_groups, self.eps.pop(id(optimizer), ()), strict=False):
+            group.update({"eps": eps} if type(eps) is float else {})
 
     def end(self) -> None:
         """The step is over: what is left of parameters."""
         if not self.numbers.left:
             with _disable_current_modes(), torch.no_grad():
                 self.numbers.left.update({name: _values(local(p).detach().double()) for name, p in self.known.values()})
+                pairs = ((name, self.start[name], left) for name, left in self.numbers.left.items())
+                self.numbers.moved = {n: left - start if start.shape == left.shape else np.zeros(0) for n, start, left in pairs}
                 for name, tensor in ((name, tensor) for (name, _), tensor in self.mode.averages.items()):
                     self.numbers.averages.setdefault(name, []).append(_values(tensor.detach().double()))
 
@@ -414,7 +431,7 @@ class _Run:
         def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             mode = self.mode
             outer = not mode.inside and not mode.off and torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
-            if outer and self.numbers.passes >= self.before + self.passes:
+            if outer and self.numbers.passes >= self.trial.before + self.trial.passes:
                 raise Enough
             if outer:
                 with _disable_current_modes(), torch.no_grad():
@@ -457,28 +474,15 @@ class _Run:
             numbers.loss = float(loss.detach().sum())
             numbers.factors = turn.numbers
             numbers.mean = not (turn.text or turn.summed or turn.beside or turn.numbers) and turn.factor == 1
-        if self.shift and numbers.passes > self.before:
+        if self.trial.shift and numbers.passes > self.trial.before:
             raise Enough
 
 
 @contextmanager
-def numbered(
-    numbers: Numbers,
-    samples: Samples,
-    script: str,
-    before: int,
-    shift: float,
-    passes: int = 1,
-    aside: float = 0.0,
-    mean: bool = False,
-    settings: Sequence[Settings] = (),
-) -> Iterator[None]:
-    """Watch a run of a script, and fill ``numbers``. ``samples``: what it is given instead of its own; ``before``: how many backward passes
-    come before the step, which has so many ``passes``; ``shift``: by how much parameters are moved before its forward pass, in directions
-    of chance; ``aside``: by how much at most each element is moved when it is first read, as its value says; ``mean``: dropout within
-    modules keeps a part of all elements instead of all of a part; ``settings``: with which updates are made, one after another."""
-    mode = _Sampled(numbers, samples, script, mean=mean)
-    run, default = _Run(mode, before, shift, passes, aside, settings), torch.get_default_dtype()
+def numbered(numbers: Numbers, samples: Samples, script: str, trial: Trial) -> Iterator[None]:
+    """Watch a run of a script, and fill ``numbers``. ``samples``: what it is given instead of its own."""
+    mode = _Sampled(numbers, samples, script, mean=trial.mean)
+    run, default = _Run(mode, trial), torch.get_default_dtype()
     with ExitStack() as stack:
         torch.set_default_dtype(torch.float64)
         stack.callback(torch.set_default_dtype, default)

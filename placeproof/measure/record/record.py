@@ -61,7 +61,7 @@ from placeproof.measure.record.recording import Recording
 from placeproof.measure.record.stages import read_stages
 from placeproof.measure.record.strayed import strayed
 from placeproof.measure.record.summed import summed
-from placeproof.measure.record.together import Numbers, Samples, Together, UnlikeError, together
+from placeproof.measure.record.together import Numbers, Samples, Together, Trial, UnlikeError, together
 from placeproof.measure.record.untrained import untrained
 from placeproof.measure.record.witness import Witness
 from placeproof.measure.record.write import write
@@ -186,7 +186,7 @@ def _of_all(launch: Launch, splits: Mapping[str, str]) -> tuple[Traced, Recordin
         raise UnlikeError("the script has its number of ranks as one of its own, also as one process")
 
     def run(world: int, samples: Mapping[int, Samples], shift: float) -> Mapping[int, Numbers]:
-        return forked(launch.of(world), numbers_of(samples, first.passed, shift))
+        return forked(launch.of(world), numbers_of(samples, Trial(before=first.passed, shift=shift)))
 
     whole = together(recordings, launch.world, run)
     traced, first = _traced(launch, "gloo", splits, None, whole)

@@ -52,7 +52,7 @@ from placeproof.measure.record.recording import Instead, Recording
 from placeproof.measure.record.samples import Enough, Replaced, Replacing, dependent, of_others, watched, ways
 from placeproof.measure.record.scalars import numbers
 from placeproof.measure.record.shadow import local
-from placeproof.measure.record.together import Numbers, Samples
+from placeproof.measure.record.together import Numbers, Samples, Trial
 from placeproof.measure.record.trail import Trail
 from placeproof.measure.training.session import undisturbed
 
@@ -129,11 +129,11 @@ def with_others(launch: Launch, rank: int, recorded: Recording, way: int, *, apa
     return wrong or (of_others(first, theirs, recorded) if apart and rank else [])
 
 
-def as_numbers(launch: Launch, rank: int, samples: Samples, *how: Any) -> Numbers:
+def as_numbers(launch: Launch, rank: int, samples: Samples, trial: Trial) -> Numbers:
     """What this rank of the process group that exists comes to in a step, in double precision, with given samples: see ``numbered``."""
     numbers, script = Numbers(), launch.script.resolve()
     blank = Recording(rank=rank, world=launch.world, script=script.name, source=(), nodes=Nodes(), real=True)
-    _again(launch, rank, blank, numbered(numbers, samples, str(script), *how))
+    _again(launch, rank, blank, numbered(numbers, samples, str(script), trial))
     return numbers
 
 

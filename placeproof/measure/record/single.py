@@ -8,7 +8,7 @@ process, too: elements of parameters are found by their values, wherever ranks h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 import numpy as np
@@ -17,31 +17,36 @@ from numpy.typing import NDArray
 from placeproof.core.diagnostics import InputError
 from placeproof.measure.record.together import SENT, Numbers, Origin, Samples, Settings, UnlikeError, samples_of_all
 
-#: What differs by more than this part of the largest element of its parameter is another number.
+#: What differs by more than this part of the largest change of its parameter is another number.
 _SAME = 1e-7
 #: What is no larger is zero, and what differs by less is the same but for rounding.
 _NOTHING, _EQUAL = 1e-12, 1e-10
+#: By which part gradients of one process are changed to see whether parameters show it, and how much of what these change by shows it.
+_NOISE, _SHOWN = 1e-2, 1e-5
+#: By which part of the largest element parameters change at least, to be compared by that: below it is rounding.
+_LEAST = 1e-7
 #: What writes a part of what is computed of samples, which lies elsewhere in that of all ranks.
 _WRITES = ("copy_", "fill_", "zero_")
 #: What makes other samples of some, where it is given other numbers.
 _CHANGES = ("add", "clamp", "clamp_max", "clamp_min", "div", "flip", "lerp", "mul", "pow", "remainder", "roll", "rsub", "sub")
 
 
-#: The script with so many ranks, each with the samples that it is given, and with given settings of updates. It may raise InputError.
-Running = Callable[[int, Mapping[int, Samples], Sequence[Settings]], Mapping[int, Numbers]]
+#: The script with so many ranks, each with the samples that it is given, with given settings of updates, and with noise in its gradients.
+#: It may raise InputError.
+Running = Callable[[int, Mapping[int, Samples], Sequence[Settings], float], Mapping[int, Numbers]]
 
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """Of each parameter by how much ranks are apart from one process, relative to its largest element: in its values after the step, and
-    in the gradient that the update reads (infinite where that is not seen). ``updates``: those of a rank, and of one process;
-    ``multiple``: all gradients of ranks are one multiple of those of one process, as where a loss is divided by what is given as a
-    number; ``decided``: later updates have other settings, which change with samples; ``lent``: the first update in which one process
-    would have another setting than ranks, whose settings it is given, and which; ``kept``: of which parameter a rank keeps another average
-    than one process; ``seen``: an optimizer reads gradients; ``made``: what one process was given that ranks make of their samples with
-    other numbers, an operation with its line."""
+    """Of each parameter by how much ranks are apart from one process, relative to the largest element: in what it changes by, and in the
+    gradient that the update reads (infinite where that is not seen). ``updates``: those of a rank, and of one process; ``multiple``: all
+    gradients of ranks are one multiple of those of one process, as where a loss is divided by what is given as a number; ``decided``: later
+    updates have other settings, which change with samples; ``lent``: the first update in which one process would have another setting than
+    ranks, whose settings it is given, and which; ``kept``: of which parameter a rank keeps another average than one process; ``seen``: an
+    optimizer reads gradients; ``blind``: a parameter that changes alike, and would of other gradients, which are others or not seen;
+    ``made``: what one process was given that ranks make of their samples with other numbers, an operation with its line."""
 
-    left: Mapping[str, float]
+    moved: Mapping[str, float]
     read: Mapping[str, float]
     updates: tuple[int, int] = (0, 0)
     multiple: bool = False
@@ -49,6 +54,7 @@ class Single:
     lent: tuple[int, str] | None = None
     kept: str = ""
     seen: bool = True
+    blind: str = ""
     made: tuple[str, int] | None = None
 
     @property
@@ -58,19 +64,19 @@ class Single:
             return f"it makes {self.updates[1]} updates, and a rank {self.updates[0]}"
         if self.decided:
             return "a later update has other settings, which change with samples"
-        name = max(self.left, key=lambda n: self.left[n])
-        shown = name if name == _OTHERS or "`" in name else f"`{name}`"
-        return f"{shown}, by {self.left[name]:.1e} of the largest element" if self.left[name] > _SAME else ""
+        name = max(self.moved, key=lambda n: self.moved[n])
+        of = "element" if name.startswith(_AVERAGE) else "change"
+        return f"{_shown(name)}, by {self.moved[name]:.1e} of the largest {of}" if self.moved[name] > _SAME else ""
 
     @property
     def hidden(self) -> bool:
         """Whether parameters end with the same, but for rounding, of gradients that are others, or are not seen."""
-        return not self.apart and max(self.left.values()) <= _EQUAL and not (self.alike and self.seen)
+        return not self.apart and max(self.moved.values()) <= _EQUAL and not (self.alike and self.seen)
 
     @property
     def alike(self) -> bool:
         """Whether all are the same, gradients too."""
-        return self.updates[0] == self.updates[1] and not self.decided and max(*self.left.values(), *self.read.values()) <= _SAME
+        return self.updates[0] == self.updates[1] and not self.decided and max(*self.moved.values(), *self.read.values()) <= _SAME
 
 
 def single(world: int, run: Running, *, split: bool = False, rates: bool = False, differ: bool = False) -> Single:
@@ -78,7 +84,7 @@ def single(world: int, run: Running, *, split: bool = False, rates: bool = False
     ``rates``: it may update with other settings; ``differ``: what ranks compute by their numbers may be wrong. Raises UnlikeError where
     they cannot be compared."""
     try:
-        ranks = run(world, {}, ())
+        ranks = run(world, {}, (), 0.0)
     except InputError:
         raise UnlikeError("it does not run with numbers of double precision") from None
     given = _readers(ranks, split=split)
@@ -109,41 +115,68 @@ def _beside(
     try:
         given_by_number = _by_number(given, differ=differ)
         own = {origin: samples_of_all(given, origin, axis) for origin, axis in dealt.items()} | given_by_number
-        alone = run(1, {0: own}, ())[0]
+        alone = run(1, {0: own}, (), 0.0)[0]
         every = [n for _, n in sorted(ranks.items())]
         if not rates and len(given) == len(ranks) and _decide(every, alone, run, [*dealt]):
             return Single({}, {}, decided=True)
         lent = None if rates else _lent(every, alone)
-        alone = run(1, {0: own}, every[0].settings)[0] if lent else alone
+        settings = every[0].settings if lent else ()
+        alone = run(1, {0: own}, settings, 0.0)[0] if lent else alone
     except InputError:
         raise UnlikeError("it does not run as one process") from None
     _comparable(every, alone, rates=rates)
+    made = next(((o[1], o[0]) for o in given_by_number if o[1].rstrip("_") in _CHANGES), None)
     chosen = any(n.chosen for n in (alone, *every))
     if len(alone.settings) < len(every[0].settings) and not chosen:  # it has more micro-batches in each
         raise UnlikeError("one process makes other backward passes")
     _same_samples(given, alone, own)
     if not (split or chosen):
         _same_given([n for _, n in sorted(given.items())], alone)
+
+    def noisy() -> Numbers:
+        return run(1, {0: own}, settings, _NOISE)[0]
+
+    found = _compared(every, alone, None if rates else noisy)
+    first, *others = ({} if split else _averages(n, alone) for n in every)
+    moved = {**found.moved, **{f"{_AVERAGE}`{name}`": gap for name, gap in first.items()}}
+    kept = next((name for own in others for name, gap in own.items() if gap > _SAME), "")
+    return replace(found, moved=moved, lent=lent, kept=kept, made=made)
+
+
+def _compared(every: Sequence[Numbers], alone: Numbers, noisy: Callable[[], Numbers] | None) -> Single:
+    """What parameters of ranks change by beside those of one process, and gradients that updates read. ``noisy``: one process once more,
+    with other gradients."""
     tables = [_table(n) for n in (*every, alone)]
     common = sorted(set.intersection(*({*begun} for begun, _, _ in tables)))
     if len({len(begun) == len(common) for begun, _, _ in tables}) > 1:  # what is called alike may be another part on each rank
         common = []
     rows = [[_row(values, common) for values in table] for table in tables]
+    size = {name: float(np.abs(values).max(initial=0.0)) for name, values in rows[-1][0].items()}
     places = {name: _places([begun[name] for begun, _, _ in rows[:-1]], rows[-1][0][name]) for name in rows[-1][0]}
+    moved = {n: _far([m.get(n) for _, m, _ in rows[:-1]], rows[-1][1].get(n), at, _LEAST * size[n]) for n, at in places.items()}
 
-    def far(k: int, times: float = 1.0) -> dict[str, float]:
-        values = {name: rows[-1][k].get(name) for name in places}
+    def far(times: float) -> dict[str, float]:
+        values = {name: rows[-1][2].get(name) for name in places}
         whole = {name: None if own is None else own * times for name, own in values.items()}
-        return {name: _far([row[k].get(name) for row in rows[:-1]], whole[name], at) for name, at in places.items()}
+        return {name: _far([read.get(name) for _, _, read in rows[:-1]], whole[name], at) for name, at in places.items()}
 
-    times = _multiple(rows[0][2], rows[-1][2])
-    multiple = times is not None and abs(times - 1) > _SAME and max(far(2, times).values()) <= _SAME
-    first, *others = ({} if split else _averages(n, alone) for n in every)
-    left = far(1) | {f"an average of `{name}`": gap for name, gap in first.items()}
-    kept = next((name for own in others for name, gap in own.items() if gap > _SAME), "")
+    times, read = _multiple(rows[0][2], rows[-1][2]), far(1.0)
+    multiple = times is not None and abs(times - 1) > _SAME and max(far(times).values()) <= _SAME
     seen = bool(rows[0][2] and rows[-1][2])
-    made = next(((o[1], o[0]) for o in given_by_number if o[1].rstrip("_") in _CHANGES), None)
-    return Single(left, far(2), (len(every[0].settings), len(alone.settings)), multiple, lent=lent, kept=kept, seen=seen, made=made)
+    blind, unlike = "", [name for name, gap in read.items() if gap > _SAME or not seen]
+    if unlike and noisy is not None and max(moved.values()) <= _SAME:
+        other = _table(noisy())
+        blind = next((_shown(n) for n in unlike if _is_blind(n, common, tables[-1], other)), "")
+    return Single(moved, read, (len(every[0].settings), len(alone.settings)), multiple, seen=seen, blind=blind)
+
+
+def _is_blind(name: str, common: Sequence[str], alone: _Table, noisy: _Table) -> bool:
+    """Whether a parameter of one process that has a gradient changes alike where elements of it are more or less."""
+    (begun, moved, read), (_, other, _) = alone, noisy
+    own = [name] if name in common else [n for n in begun if n not in common]
+    trained = [n for n in own if read.get(n, moved[n]).any()]
+    least = {n: max(float(np.abs(moved[n]).max(initial=0.0)), _LEAST * float(np.abs(begun[n]).max(initial=0.0)), _NOTHING) for n in trained}
+    return any(other[n].shape != moved[n].shape or np.abs(other[n] - moved[n]).max(initial=0.0) <= _SHOWN * least[n] for n in trained)
 
 
 def _averages(own: Numbers, alone: Numbers) -> dict[str, float]:
@@ -176,7 +209,7 @@ def _decide(ranks: Sequence[Numbers], alone: Numbers, run: Running, dealt: Seque
     own = ranks[0].settings
     if all(a == own[0] for a in own) or all(a == b for a, b in zip(own, alone.settings, strict=False)):
         return False
-    others = run(len(ranks), {r: {o: ranks[(r + 1) % len(ranks)].samples[o] for o in dealt} for r in range(len(ranks))}, ())
+    others = run(len(ranks), {r: {o: ranks[(r + 1) % len(ranks)].samples[o] for o in dealt} for r in range(len(ranks))}, (), 0.0)
     return others[0].settings != own
 
 
@@ -188,16 +221,23 @@ def _multiple(own: _Values, whole: _Values) -> float | None:
 
 
 _Values = Mapping[str, NDArray[np.float64]]
+_Table = tuple[_Values, _Values, _Values]
 #: What parameters are together that not all ranks have.
 _OTHERS = "parameters that ranks have by themselves"
+#: What is said of what follows parameters.
+_AVERAGE = "an average of "
 
 
-def _table(numbers: Numbers) -> tuple[_Values, _Values, _Values]:
-    """Values before the step, after it, and gradients, by names that tell parameters apart."""
+def _shown(name: str) -> str:
+    return name if name == _OTHERS or name.startswith(_AVERAGE) else f"`{name}`"
+
+
+def _table(numbers: Numbers) -> _Table:
+    """Values before the step, what they change by, and gradients, by names that tell parameters apart."""
     names = [key.partition(" ")[2] for key in numbers.begun]
     known = {key: key if names.count(name) > 1 else name for key, name in zip(numbers.begun, names, strict=True)}
-    begun, left, read = ({known[key]: v for key, v in values.items()} for values in (numbers.begun, numbers.left, numbers.read))
-    return begun, left, read
+    begun, moved, read = ({known[key]: v for key, v in values.items()} for values in (numbers.begun, numbers.moved, numbers.read))
+    return begun, moved, read
 
 
 def _row(values: _Values, common: Sequence[str]) -> dict[str, NDArray[np.float64]]:
@@ -301,11 +341,29 @@ def _comparable(ranks: Sequence[Numbers], alone: Numbers, *, rates: bool) -> Non
         raise UnlikeError("one process updates with other settings")
     if any(n.changed for n in every):
         raise UnlikeError("parts of samples are written after Python was told of some")
-    sent = [[digest for digest in n.python if digest.startswith(SENT)] for n in (alone, ranks[0])]
-    if any(n.python != ranks[0].python for n in ranks) or sent[0] != sent[1]:
+    sent = [[digests for digests in n.python if any(d.startswith(SENT) for d in digests)] for n in (alone, ranks[0])]
+    arrays = {digest: values for n in (alone, *ranks) for digest, values in n.arrays.items()}
+    same = all(_is_of_all(made, whole, arrays) for *made, whole in zip_longest(*(n.python for n in ranks), alone.python))
+    if not same or sent[0] != sent[1]:
         raise UnlikeError("samples are not made by PyTorch")
     if not all(n.double for n in every) or any(n.drawn for n in every):
         raise UnlikeError("numbers are not of double precision, or of chance")
+
+
+def _is_of_all(ranks: Sequence[tuple[str, ...] | None], alone: tuple[str, ...] | None, arrays: Mapping[str, NDArray[np.generic]]) -> bool:
+    """Whether all ranks have the same of Python, by digests, or one process has that of one rank after another."""
+    if all(own == ranks[0] for own in ranks):
+        return True
+    if alone is None or any(own is None for own in ranks):
+        return False
+    every = [digest for own in ranks for digest in own or ()]
+    if tuple(every) == alone:
+        return True
+    parts, whole = ([arrays[digest] for digest in own if digest in arrays] for own in (every, alone))
+    if len(parts) != len(every) or len(whole) != len(alone):
+        return False
+    alike = all(p.ndim and p.shape[1:] == parts[0].shape[1:] for p in (*parts, *whole))
+    return alike and np.array_equal(np.concatenate(parts), np.concatenate(whole))
 
 
 #: For each rank, which of its elements are compared with which ones of one process; None where all have one value.
@@ -335,8 +393,8 @@ def _places(begun: Sequence[NDArray[np.float64]], whole: NDArray[np.float64] | N
     return places
 
 
-def _far(ranks: Sequence[NDArray[np.float64] | None], alone: NDArray[np.float64] | None, places: _Places) -> float:
-    """How far elements are apart."""
+def _far(ranks: Sequence[NDArray[np.float64] | None], alone: NDArray[np.float64] | None, places: _Places, least: float = _NOTHING) -> float:
+    """How far elements are apart, relative to the largest, or what is ``least``."""
     if alone is None and all(own is None for own in ranks):
         return 0.0
     own = [one.reshape(-1) for one in ranks if one is not None]
@@ -349,4 +407,4 @@ def _far(ranks: Sequence[NDArray[np.float64] | None], alone: NDArray[np.float64]
     if any(len(mine) > len(one) for one, (mine, _) in zip(own, places, strict=True)):
         return float("inf")
     gaps = (float(np.abs(one[mine] - last[there]).max(initial=0.0)) for one, (mine, there) in zip(own, places, strict=True))
-    return max(gaps) / max(float(np.abs(last).max(initial=0.0)), _NOTHING)
+    return max(gaps) / max(float(np.abs(last).max(initial=0.0)), least, _NOTHING)

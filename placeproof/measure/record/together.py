@@ -9,7 +9,7 @@ exchange what a model makes, gradients have to be those of the loss: an exchange
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -40,24 +40,44 @@ _POWERS = (0, -1, 1, -2, 2)
 Settings = list[dict[str, object]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """How a script is run to see its numbers. ``before``: how many backward passes come before the step, which has so many ``passes``;
+    ``shift``: by how much parameters are moved before its forward pass, in directions of chance; ``aside``: by how much at most each
+    element is moved when it is first read, as its value says; ``mean``: dropout within modules keeps a part of all elements instead of all
+    of a part; ``settings``: with which updates are made, one after another; ``eps``: what optimizers add to roots of squares instead of
+    their own, beside which updates show how large gradients are; ``noise``: the part by which each element of a gradient is more, or
+    less."""
+
+    before: int = 0
+    shift: float = 0.0
+    passes: int = 1
+    aside: float = 0.0
+    mean: bool = False
+    settings: Sequence[Settings] = ()
+    eps: float | None = None
+    noise: float = 0.0
+
+
 @dataclass(slots=True, kw_only=True)
 class Numbers:
-    """What a rank comes to in a step. ``rows``: of what a module is first given; ``samples`` that it reads; ``gradients``: what it
-    makes by itself, by parameter, and parameters that are ``left``; ``directions`` in which they may be moved. ``exchanged``: something
-    that is made of parameters, before backward; ``plain``: all parameters are whole, in double precision; ``mean``: the loss is a mean, of
-    the value ``loss``, ``factors`` are numbers around it; ``passes``: backward passes up to the end of the run. ``begun``: this rank's
-    elements of parameters, as they were first read, ``double``: in double precision; ``settings`` of each update, by group, and gradients
-    ``read`` by the last one; ``drawn``: a module draws numbers of chance; ``used``: where samples are that losses, ranks or Python know
-    of, ``within`` which others some are, of which others some are ``made``, and what is ``beside`` samples where something is computed
-    of them, numbers and tensors of no samples, with ``results``. ``python``: digests of what Python made, of whatever, and
-    something is computed of; ``given``: samples, and what is made of them alone, as modules are given them; ``chosen``: some may be chosen
-    by what is computed of them; ``changed``: parts of some were written where that may be so; ``averages``: what is moved towards
-    parameters, by their names."""
+    """What a rank comes to in a step. ``rows``: of what a module is first given; ``samples`` that it reads; ``gradients``: what it makes by
+    itself, by parameter, parameters that are ``left``, and by how much they ``moved``; ``directions`` in which they may be moved.
+    ``exchanged``: something that is made of parameters, before backward; ``plain``: all parameters are whole, in double precision;
+    ``mean``: the loss is a mean, of the value ``loss``, ``factors`` are numbers around it; ``passes``: backward passes up to the end of the
+    run. ``begun``: this rank's elements of parameters, as they were first read, ``double``: in double precision; ``settings`` of each
+    update, by group, and gradients ``read`` by the last one; ``drawn``: a module draws numbers of chance; ``used``: where samples are that
+    losses, ranks or Python know of, ``within`` which others some are, of which others some are ``made``, and what is ``beside`` samples
+    where something is computed of them, numbers and tensors of no samples, with ``results``. ``python``: digests of what Python made, of
+    whatever, and something is computed of, with its values in ``arrays``; ``given``: samples, and what is made of them alone, as modules
+    are given them; ``chosen``: some may be chosen by what is computed of them; ``changed``: parts of some were written where that may be
+    so; ``averages``: what is moved towards parameters, by their names."""
 
     rows: int = 0
     samples: dict[Origin, NDArray[np.generic]] = field(default_factory=dict)
     gradients: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     left: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    moved: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     directions: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     exchanged: bool = False
     plain: bool = True
@@ -75,7 +95,8 @@ class Numbers:
     made: dict[Origin, frozenset[Origin]] = field(default_factory=dict)
     beside: dict[Origin, tuple[object, ...]] = field(default_factory=dict)
     results: dict[Origin, NDArray[np.generic]] = field(default_factory=dict)
-    python: list[str] = field(default_factory=list)
+    python: list[tuple[str, ...]] = field(default_factory=list)
+    arrays: dict[str, NDArray[np.generic]] = field(default_factory=dict)
     given: list[NDArray[np.generic]] = field(default_factory=list)
     chosen: bool = False
     changed: bool = False
