@@ -70,7 +70,8 @@ def test_gradients_count_where_a_step_may_be_taken_for_the_same() -> None:
     assert not found.alike
     assert found.hidden
     assert not _single([_numbers(WHOLE, WHOLE)] * 2, _numbers(WHOLE, WHOLE, WHOLE)).alike
-    assert _single([_numbers(WHOLE, WHOLE)] * 2, _numbers(WHOLE, WHOLE)).hidden  # by hand: no optimizer reads them
+    unseen = _numbers(WHOLE, WHOLE, rates=())
+    assert _single([unseen] * 2, unseen).hidden  # by hand: no optimizer reads them
     assert not _single([_numbers(WHOLE, WHOLE, WHOLE)] * 2, _numbers(WHOLE, WHOLE, WHOLE)).hidden
     assert not _single(copies, _numbers(WHOLE, WHOLE + 1e-8, WHOLE)).hidden
 

@@ -406,8 +406,11 @@ class _Run:
             for group in (g for g in groups if type(g.get("eps")) is float):
                 group["eps"] = self.trial.eps
         with _disable_current_modes(), torch.no_grad():
-            made = {name: p.grad for name, p in self.known.values() if p.grad is not None and p.grad.layout == torch.strided}
-            self.numbers.read = {name: _values(local(gradient).detach().double()) for name, gradient in made.items()}
+            self._reads()
+
+    def _reads(self) -> None:
+        made = {name: p.grad for name, p in self.known.values() if p.grad is not None and p.grad.layout == torch.strided}
+        self.numbers.read = {name: _values(local(gradient).detach().double()) for name, gradient in made.items()}
 
     def updated(self, optimizer: optimizers.Optimizer, *_: Any) -> None:
         """An optimizer ends an update."""
@@ -422,6 +425,8 @@ class _Run:
                 self.numbers.left.update({name: _values(local(p).detach().double()) for name, p in self.known.values()})
                 pairs = ((name, self.start[name], left) for name, left in self.numbers.left.items())
                 self.numbers.moved = {n: left - start if start.shape == left.shape else np.zeros(0) for n, start, left in pairs}
+                if not self.numbers.settings:  # updates are made by hand
+                    self._reads()
                 for name, tensor in ((name, tensor) for (name, _), tensor in self.mode.averages.items()):
                     self.numbers.averages.setdefault(name, []).append(_values(tensor.detach().double()))
 

@@ -160,10 +160,10 @@ def _compared(every: Sequence[Numbers], alone: Numbers, noisy: Callable[[], Numb
         whole = {name: None if own is None else own * times for name, own in values.items()}
         return {name: _far([read.get(name) for _, _, read in rows[:-1]], whole[name], at) for name, at in places.items()}
 
+    seen = bool(every[0].settings and alone.settings)
     times, read = _multiple(rows[0][2], rows[-1][2]), far(1.0)
-    multiple = times is not None and abs(times - 1) > _SAME and max(far(times).values()) <= _SAME
-    seen = bool(rows[0][2] and rows[-1][2])
-    blind, unlike = "", [name for name, gap in read.items() if gap > _SAME or not seen]
+    multiple = seen and times is not None and abs(times - 1) > _SAME and max(far(times).values()) <= _SAME
+    blind, unlike = "", [name for name, gap in read.items() if gap > _SAME or name not in rows[-1][2]]
     if unlike and noisy is not None and max(moved.values()) <= _SAME:
         other = _table(noisy())
         blind = next((_shown(n) for n in unlike if _is_blind(n, common, tables[-1], other)), "")

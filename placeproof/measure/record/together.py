@@ -66,12 +66,12 @@ class Numbers:
     ``exchanged``: something that is made of parameters, before backward; ``plain``: all parameters are whole, in double precision;
     ``mean``: the loss is a mean, of the value ``loss``, ``factors`` are numbers around it; ``passes``: backward passes up to the end of the
     run. ``begun``: this rank's elements of parameters, as they were first read, ``double``: in double precision; ``settings`` of each
-    update, by group, and gradients ``read`` by the last one; ``drawn``: a module draws numbers of chance; ``used``: where samples are that
-    losses, ranks or Python know of, ``within`` which others some are, of which others some are ``made``, and what is ``beside`` samples
-    where something is computed of them, numbers and tensors of no samples, with ``results``. ``python``: digests of what Python made, of
-    whatever, and something is computed of, with its values in ``arrays``; ``given``: samples, and what is made of them alone, as modules
-    are given them; ``chosen``: some may be chosen by what is computed of them; ``changed``: parts of some were written where that may be
-    so; ``averages``: what is moved towards parameters, by their names."""
+    update, by group, and gradients ``read`` by the last one, or left of those by hand; ``drawn``: a module draws numbers of chance;
+    ``used``: where samples are that losses, ranks or Python know of, ``within`` which others some are, of which others some are ``made``,
+    and what is ``beside`` samples where something is computed of them, numbers and tensors of no samples, with ``results``. ``python``:
+    digests of what Python made, of whatever, and something is computed of, with its values in ``arrays``; ``given``: samples, and what is
+    made of them alone, as modules are given them; ``chosen``: some may be chosen by what is computed of them; ``changed``: parts of some
+    were written where that may be so; ``averages``: what is moved towards parameters, by their names."""
 
     rows: int = 0
     samples: dict[Origin, NDArray[np.generic]] = field(default_factory=dict)
