@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 HEAD = """
 import torch
 import torch.distributed as dist
@@ -99,8 +101,31 @@ SCALED = """
         average(net)
         optimizer.step()
 """
+#: Samples that Python draws.
+MADE = """
+        import random
+        drawn = random.Random(dist.get_rank())
+        x, y = (torch.tensor([[drawn.random() for _ in range(4)] for _ in range(8)]) for _ in range(2))
+"""
+#: Gradients are added up.
+SUMMED = """
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr={rate})
+        mse(net(x), y).backward()
+        for p in net.parameters():
+            dist.all_reduce(p.grad)
+        optimizer.step()
+"""
+#: A model that adds noise.
+NOISY = """class Noisy(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = model()
+            def forward(self, x):
+                return self.net(x + 0.1 * torch.randn_like(x))
+        net = Noisy()"""
 #: Updates by signs.
-SIGNS = """
+BY_SIGNS = """
         class Signs(torch.optim.Optimizer):
             def __init__(self, params):
                 super().__init__(params, {{}})
@@ -911,11 +936,11 @@ STEPS = {
         "proved",
     ),
     "samples that a rank scales, and one update by signs": (
-        SIGNS.format() + SCALED.format(optimizer="Signs(net.parameters())", part=1e-4, rank="dist.get_rank()"),
+        BY_SIGNS.format() + SCALED.format(optimizer="Signs(net.parameters())", part=1e-4, rank="dist.get_rank()"),
         "proved except process",
     ),
     "samples from NumPy, and one update by signs": (
-        SIGNS.format() + SCALED.format(optimizer="Signs(net.parameters())", part=0.01, rank="1"),
+        BY_SIGNS.format() + SCALED.format(optimizer="Signs(net.parameters())", part=0.01, rank="1"),
         "proved",
     ),
     "updated by hand, by signs": (
@@ -963,6 +988,31 @@ STEPS = {
         "rank 1 computes `gt` where rank 0 does not",
     ),
     "signs of gradients that are added up": (SIGNS.format(sign="torch.sign(p.grad)"), "the optimizer makes up for it"),
+    "signs of gradients that are added up, and samples of Python": (
+        MADE + SIGNS.format(sign="torch.sign(p.grad)").replace("net, (x, y) = model(), data()", "net = model()"),
+        "the optimizer makes up for it",
+    ),
+    "signs of gradients that are added up, by two ranks alone": (
+        "assert dist.get_world_size() == 2\n" + textwrap.dedent(SIGNS.format(sign="torch.sign(p.grad)")),
+        "for an optimizer that does not see how large they are",
+    ),
+    "gradients that are added up, by two ranks alone": (
+        "assert dist.get_world_size() == 2\n" + textwrap.dedent(SIGNS.format(sign="p.grad")),
+        "refuted",
+    ),
+    "gradients that are added up, and a rate over ranks, of chance": (
+        textwrap.dedent(MADE) + textwrap.dedent(SUMMED.format(rate="0.1 / dist.get_world_size()").replace("net = model()", NOISY)),
+        "settings of updates that change with the number of ranks",
+    ),
+    "gradients that are added up, and a rate over ranks, and samples of Python": (
+        MADE + SUMMED.format(rate="0.1 / dist.get_world_size()"),
+        "the settings that they update with make up for it",
+    ),
+    "gradients that are added up, and a rate times ranks, and samples of Python": (
+        MADE + SUMMED.format(rate="0.1 * dist.get_world_size()"),
+        "refuted",
+    ),
+    "gradients that are added up, and samples of Python": (MADE + SUMMED.format(rate="0.1"), "refuted"),
     "gradients that are added up": (SIGNS.format(sign="p.grad"), "refuted"),
     "half a loss, of two micro-batches": (HALVES.format(loss="0.5 * mse(net(xs), ys)"), "proved except factors"),
     "a loss divided by two micro-batches": (HALVES.format(loss="mse(net(xs), ys) / 2"), "proved"),

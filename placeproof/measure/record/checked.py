@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+
+import numpy as np
 
 from placeproof.core.diagnostics import InputError
 from placeproof.measure.record.chain import BY_HAND, refuse_lines, refuse_loss
@@ -29,6 +32,14 @@ _RATES = (
 _BLIND = (
     "gradients are refuted, and ranks end with exactly what one process ends with: the optimizer makes up for it",
     "make gradients those of the mean, which is right with any optimizer",
+)
+_SETTINGS = (
+    "gradients are refuted, with settings of updates that change with the number of ranks, and may make up for it: it cannot be compared",
+    _RATES[1],
+)
+_UPDATES = (
+    "gradients are refuted, for an optimizer that does not see how large they are, and may make up for it: it cannot be compared",
+    _BLIND[1],
 )
 _TERMS = (
     "gradients are refuted for the constant that was given, and ranks make those of one process: the loss adds up several terms",
@@ -131,18 +142,41 @@ def _beside(traced: Traced, found: Single, step: int) -> Traced:
 
 def _unless_alike(launch: Launch, first: Recording, *, rates: bool) -> None:
     """Raise InputError where ranks end with what one process ends with, which updates with other settings (``rates``), or makes up for
-    gradients in another way; or where they make its gradients, of a loss that adds up several terms."""
-    try:
-        blind = rates and faked(launch.of(1), 0).settings == first.settings
-        if blind and first.groups and all(text.startswith(_SEEING) for texts in first.groups.values() for text in texts):
-            return
-        found = beside_one(launch, first, split=False, rates=rates)
-    except (InputError, UnlikeError):
+    gradients in another way; or where they make its gradients, of a loss that adds up several terms. What cannot be compared may be so,
+    where settings change with the number of ranks, or updates do not show how large gradients are."""
+    blind = rates and _same_settings(launch, first)
+    if blind and first.groups and all(text.startswith(_SEEING) for texts in first.groups.values() for text in texts):
         return
-    if found.apart or not (found.hidden if blind else rates or found.alike):
+    try:
+        found = beside_one(launch, first, split=False, rates=rates)
+    except (InputError, UnlikeError) as why:
+        if rates and not (blind and _sees(launch, first)):
+            text, help = _UPDATES if blind else _SETTINGS
+            reason = why.diagnostics[0].message if isinstance(why, InputError) else why
+            refuse_lines(first.script, first.source, [(text, first.turns[0].line)], help=f"{help}; the script as one process: {reason}")
+        return
+    if found.apart or not (found.hidden or not _sees(launch, first) if blind else rates or found.alike):
         return
     text, help = _BLIND if blind else _RATES if rates else _TERMS
     refuse_lines(first.script, first.source, [(text, first.turns[0].line)], help=help)
+
+
+def _same_settings(launch: Launch, first: Recording) -> bool:
+    """Whether updates have the same settings with another number of ranks, if it runs with one."""
+    for world in (1, launch.world + 1, 2 * launch.world):
+        with suppress(InputError):
+            return faked(launch.of(world), 0).settings == first.settings
+    return True
+
+
+def _sees(launch: Launch, first: Recording) -> bool:
+    """Whether parameters change otherwise where all gradients are twice as large."""
+    passes = first.passed + len(first.turns)
+    try:
+        one, two = (forked(launch, numbers_of({}, Trial(passes=passes, mean=True, times=times)))[0].moved for times in (1.0, 2.0))
+    except InputError:  # not in double precision
+        return True
+    return any(not np.allclose(moved, two[name], rtol=1e-4, atol=0) for name, moved in one.items() if name in two)
 
 
 def in_numbers(launch: Launch, error: InputError) -> InputError:
@@ -169,7 +203,7 @@ def beside_one(launch: Launch, first: Recording, *, split: bool, rates: bool = F
 
     def after(steps: int) -> Single | UnlikeError:
         passes, aside = first.passed + steps * len(first.turns), _ASIDE if split else 0.0
-        trial = Trial(passes=passes, aside=aside, mean=True, eps=None if rates else _EPS)
+        trial = Trial(passes=passes, aside=aside, mean=True, eps=None if rates else _EPS, python=rates)
 
         def run(world: int, samples: Mapping[int, Samples], settings: Sequence[Settings], noise: float) -> Mapping[int, Numbers]:
             return forked(launch.of(world), numbers_of(samples, replace(trial, settings=settings, noise=noise)))

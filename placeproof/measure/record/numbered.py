@@ -93,9 +93,9 @@ class _Kind:
 class _Sampled(TorchDispatchMode):
     """Hands out given samples, and keeps what there is of them."""
 
-    def __init__(self, numbers: Numbers, samples: Samples, script: str, *, mean: bool) -> None:
+    def __init__(self, numbers: Numbers, samples: Samples, script: str, trial: Trial) -> None:
         super().__init__()
-        self.numbers, self.samples, self.script, self.mean = numbers, samples, script, mean
+        self.numbers, self.samples, self.script, self.trial = numbers, samples, script, trial
         self.kinds: dict[int, _Kind] = {}
         self.arrays: dict[str, NDArray[np.generic]] = {}
         self.counts = Counter[tuple[object, ...]]()
@@ -137,7 +137,7 @@ class _Sampled(TorchDispatchMode):
 
     def _computes(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
         name = func._schema.name.rpartition("::")[2]
-        if self.mean and self.inside and func in _DROPS:
+        if self.trial.mean and self.inside and func in _DROPS:
             args[0].fill_(args[1] if len(args) > 1 else 0.5)
         else:
             self.numbers.drawn |= bool(self.inside) and name.startswith(_CHANCE)
@@ -202,7 +202,7 @@ class _Sampled(TorchDispatchMode):
 
     def _made_by_python(self, tensor: Tensor) -> None:
         """A tensor is made of what is not seen. An optimizer counts steps so, of each piece that a rank has."""
-        self._kind(tensor).computed = tensor.is_floating_point() or self._decided
+        self._kind(tensor).computed = self._decided or (tensor.is_floating_point() and not self.trial.python)
         if _kept(tensor) and not self.updating:
             own = digest(tensor)
             self._kind(tensor).python, self.arrays[own] = (own,), _values(tensor)
@@ -386,12 +386,14 @@ class _Run:
 
     def _made(self, name: str, gradient: Tensor) -> Tensor | None:
         with _disable_current_modes(), torch.no_grad():
-            if self.trial.noise and type(gradient) is Tensor and gradient.layout == torch.strided:
+            changed = self.trial.times != 1 or self.trial.noise
+            if changed and type(gradient) is Tensor and gradient.layout == torch.strided:
                 chance = torch.Generator().manual_seed(crc32(name.encode()))
-                gradient = gradient + self.trial.noise * (2 * torch.randint(2, gradient.shape, generator=chance) - 1) * gradient
+                sign = 2 * torch.randint(2, gradient.shape, generator=chance) - 1
+                gradient = self.trial.times * (gradient + self.trial.noise * sign * gradient)
             own = gradient.detach().to_dense() if gradient.layout != torch.strided else local(gradient).detach()
             self.numbers.gradients[name] = self.numbers.gradients.get(name, 0.0) + _values(own.double())
-        return gradient if self.trial.noise else None
+        return gradient if changed else None
 
     def updates(self, optimizer: optimizers.Optimizer, *_: Any) -> None:
         """An optimizer begins an update."""
@@ -486,7 +488,7 @@ class _Run:
 @contextmanager
 def numbered(numbers: Numbers, samples: Samples, script: str, trial: Trial) -> Iterator[None]:
     """Watch a run of a script, and fill ``numbers``. ``samples``: what it is given instead of its own."""
-    mode = _Sampled(numbers, samples, script, mean=trial.mean)
+    mode = _Sampled(numbers, samples, script, trial)
     run, default = _Run(mode, trial), torch.get_default_dtype()
     with ExitStack() as stack:
         torch.set_default_dtype(torch.float64)

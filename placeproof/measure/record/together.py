@@ -46,8 +46,8 @@ class Trial:
     ``shift``: by how much parameters are moved before its forward pass, in directions of chance; ``aside``: by how much at most each
     element is moved when it is first read, as its value says; ``mean``: dropout within modules keeps a part of all elements instead of all
     of a part; ``settings``: with which updates are made, one after another; ``eps``: what optimizers add to roots of squares instead of
-    their own, beside which updates show how large gradients are; ``noise``: the part by which each element of a gradient is more, or
-    less."""
+    their own, beside which updates show how large gradients are; ``times``: by how much gradients are multiplied; ``noise``: the part
+    by which each element of these is more, or less; ``python``: samples are given that Python makes, whatever it makes them of."""
 
     before: int = 0
     shift: float = 0.0
@@ -56,7 +56,9 @@ class Trial:
     mean: bool = False
     settings: Sequence[Settings] = ()
     eps: float | None = None
+    times: float = 1.0
     noise: float = 0.0
+    python: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
