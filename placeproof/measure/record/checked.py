@@ -162,10 +162,11 @@ def _unless_alike(launch: Launch, first: Recording, *, rates: bool) -> None:
 
 
 def _same_settings(launch: Launch, first: Recording) -> bool:
-    """Whether updates have the same settings with another number of ranks, if it runs with one."""
+    """Whether updates have the same settings with another number of ranks, if it makes any by itself with one."""
     for world in (1, launch.world + 1, 2 * launch.world):
         with suppress(InputError):
-            return faked(launch.of(world), 0).settings == first.settings
+            if settings := faked(launch.of(world), 0).settings:
+                return settings == first.settings
     return True
 
 

@@ -353,7 +353,7 @@ class _Run:
         self.mode, self.numbers, self.trial = mode, mode.numbers, trial
         self.known: dict[int, tuple[str, nn.Parameter]] = {}
         self.start, self.eps = dict[str, NDArray[np.float64]](), dict[int, list[object]]()
-        self.moved = set[int]()
+        self.moved, self.changed = set[int](), set[str]()
 
     def registered(self, _: nn.Module, __: str, parameter: nn.Parameter | None) -> None:
         """A module has a parameter."""
@@ -386,14 +386,19 @@ class _Run:
 
     def _made(self, name: str, gradient: Tensor) -> Tensor | None:
         with _disable_current_modes(), torch.no_grad():
-            changed = self.trial.times != 1 or self.trial.noise
-            if changed and type(gradient) is Tensor and gradient.layout == torch.strided:
-                chance = torch.Generator().manual_seed(crc32(name.encode()))
-                sign = 2 * torch.randint(2, gradient.shape, generator=chance) - 1
-                gradient = self.trial.times * (gradient + self.trial.noise * sign * gradient)
+            changed = (self.trial.times != 1 or self.trial.noise) and gradient.layout == torch.strided
+            if changed:
+                gradient = gradient.clone()
+                self._change(name, gradient)
             own = gradient.detach().to_dense() if gradient.layout != torch.strided else local(gradient).detach()
             self.numbers.gradients[name] = self.numbers.gradients.get(name, 0.0) + _values(own.double())
         return gradient if changed else None
+
+    def _change(self, name: str, gradient: Tensor) -> None:
+        """Multiply a gradient, and each element of it by a little more or less."""
+        own, chance = local(gradient), torch.Generator().manual_seed(crc32(name.encode()))
+        own.mul_(self.trial.times * (1 + self.trial.noise * (2 * torch.randint(2, own.shape, generator=chance) - 1)))
+        self.changed.add(name)
 
     def updates(self, optimizer: optimizers.Optimizer, *_: Any) -> None:
         """An optimizer begins an update."""
@@ -408,11 +413,17 @@ class _Run:
             for group in (g for g in groups if type(g.get("eps")) is float):
                 group["eps"] = self.trial.eps
         with _disable_current_modes(), torch.no_grad():
+            if self.trial.times != 1 or self.trial.noise:
+                for name, p in self.known.values():  # a wrapper takes gradients of what it makes of parameters
+                    if name not in self.changed and p.grad is not None and p.grad.layout == torch.strided:
+                        self._change(name, p.grad)
+                self.changed.clear()
             self._reads()
 
     def _reads(self) -> None:
+        empty = {name: np.zeros(0) for name, p in self.known.values() if not local(p).numel()}
         made = {name: p.grad for name, p in self.known.values() if p.grad is not None and p.grad.layout == torch.strided}
-        self.numbers.read = {name: _values(local(gradient).detach().double()) for name, gradient in made.items()}
+        self.numbers.read = empty | {name: _values(local(gradient).detach().double()) for name, gradient in made.items()}
 
     def updated(self, optimizer: optimizers.Optimizer, *_: Any) -> None:
         """An optimizer ends an update."""
