@@ -116,6 +116,15 @@ SUMMED = """
             dist.all_reduce(p.grad)
         optimizer.step()
 """
+#: What two losses of a step are.
+TWO_LOSSES = """
+        net, (x, y) = model(), data()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        nn.functional.softplus(-net(x)).mean().backward()
+        nn.functional.softplus(net(y)).mean().backward()
+        {last}
+        optimizer.step()
+"""
 #: A model that adds noise.
 NOISY = """class Noisy(nn.Module):
             def __init__(self):
@@ -1014,6 +1023,11 @@ STEPS = {
     ),
     "gradients that are added up, and samples of Python": (MADE + SUMMED.format(rate="0.1"), "refuted"),
     "gradients that are added up": (SIGNS.format(sign="p.grad"), "refuted"),
+    "two losses in two lines": (
+        TWO_LOSSES.format(last="average(net)"),
+        "are added up: of several losses, or of micro-batches of one?",
+    ),
+    "two losses in two lines, and no average": (TWO_LOSSES.format(last=""), "refuted"),
     "half a loss, of two micro-batches": (HALVES.format(loss="0.5 * mse(net(xs), ys)"), "proved except factors"),
     "a loss divided by two micro-batches": (HALVES.format(loss="mse(net(xs), ys) / 2"), "proved"),
     "one tensor more on one rank": (

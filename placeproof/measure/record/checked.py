@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 
@@ -86,6 +87,22 @@ def in_parts(launch: Launch, recordings: Mapping[int, Recording], plan: StepPlan
     refuse_lines(first.script, first.source, texts[:8])
 
 
+def unless_several(traced: Traced, first: Recording, constant: Fraction | None, of: Callable[[Fraction], Traced]) -> None:
+    """Raise InputError for a step that is refuted, and would not be if its passes were of several losses, whose means are added up, and
+    that are written in several lines, where no ``constant`` was given. ``of``: the step of a loss that is so many times a mean."""
+    lines = sorted({turn.line for turn in first.turns})
+    if constant is not None or len(lines) < 2 or judge(read(traced.text), shortest=False).word != "refuted":
+        return
+    number = Fraction(len(first.turns))
+    try:
+        word = judge(read(of(number).text), shortest=False).word
+    except InputError:
+        return
+    text = f"gradients of losses in lines {', '.join(map(str, lines))} are added up: of several losses, or of micro-batches of one?"
+    help = f"of several: `--loss-constant {number}`; of micro-batches: write their loss in one line, and divide it by their number"
+    refuse_lines(first.script, first.source, [] if word == "refuted" else [(text, lines[0])], help=help)
+
+
 def as_one_process(launch: Launch, traced: Traced, first: Recording, *, given: bool = False) -> Traced:
     """Raise InputError for a step that is proved, and in numbers ends with other parameters than the script does as one process, with the
     samples of all ranks; or one that is refuted, of split layers or of ranks that differ, and ends with the same. Where these cannot be
@@ -165,8 +182,9 @@ def _same_settings(launch: Launch, first: Recording) -> bool:
     """Whether updates have the same settings with another number of ranks, if it makes any by itself with one."""
     for world in (1, launch.world + 1, 2 * launch.world):
         with suppress(InputError):
-            if settings := faked(launch.of(world), 0).settings:
-                return settings == first.settings
+            other: Recording = faked(launch.of(world), 0)
+            if other.settings:
+                return other.settings == first.settings
     return True
 
 

@@ -22,7 +22,15 @@ from placeproof.measure.record.adapted import adapted, refuse_adapted
 from placeproof.measure.record.agreeing import agree
 from placeproof.measure.record.axes import Grid, grid, with_stages
 from placeproof.measure.record.chain import BY_HAND, LossError, noted, refuse_lines
-from placeproof.measure.record.checked import as_one_process, copies_end_alike, differ_alike, in_numbers, in_parts, independent
+from placeproof.measure.record.checked import (
+    as_one_process,
+    copies_end_alike,
+    differ_alike,
+    in_numbers,
+    in_parts,
+    independent,
+    unless_several,
+)
 from placeproof.measure.record.clips import clipped
 from placeproof.measure.record.constant import Again, ByChanceError, Saying, numbers_alike, of_axes, of_samples, terms_alike, with_constant
 from placeproof.measure.record.crossed import crossed
@@ -113,6 +121,7 @@ def trace(
         if said is None and _right_elsewhere(traced):
             text = f"with {count} ranks, a number that nobody has said, this step is wrong: with others it may be right"
             refuse("PP603", text, help="say how many ranks it is for: `--world N`")
+        unless_several(traced, first, constant, lambda number: _step(launch, backend, splits or {}, number)[0])
         later = Later(launch, lambda step: _step(replace(launch, step=step), backend, splits or {}, constant))
         traced = later.with_previous(later.with_others(traced, first) if first.idle else later.with_next(traced, first))
     except EndedError:
