@@ -1023,6 +1023,13 @@ STEPS = {
     ),
     "gradients that are added up, and samples of Python": (MADE + SUMMED.format(rate="0.1"), "refuted"),
     "gradients that are added up": (SIGNS.format(sign="p.grad"), "refuted"),
+    "a loss over the samples of all ranks that is averaged, and a rate times ranks": (
+        SUMMED.format(rate="0.1 * dist.get_world_size()")
+        .replace("net = model()", "net, (x, y) = model(), data()")
+        .replace("mse(net(x), y)", "(mse(net(x), y) / dist.get_world_size())")
+        .replace("dist.all_reduce(p.grad)", "dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)"),
+        "settings of updates that change with the number of ranks",
+    ),
     "two losses in two lines": (
         TWO_LOSSES.format(last="average(net)"),
         "are added up: of several losses, or of micro-batches of one?",

@@ -165,7 +165,9 @@ def _unless_alike(launch: Launch, first: Recording, *, rates: bool) -> None:
     if blind and first.groups and all(text.startswith(_SEEING) for texts in first.groups.values() for text in texts):
         return
     try:
-        found = beside_one(launch, first, split=False, rates=rates)
+        found = beside_one(launch, replace(first, passed=0) if rates else first, split=False, rates=rates)
+        if rates and found.multiple and not blind:
+            raise UnlikeError("ranks train a multiple of what one process does")
     except (InputError, UnlikeError) as why:
         if rates and not (blind and _sees(launch, first)):
             text, help = _UPDATES if blind else _SETTINGS
