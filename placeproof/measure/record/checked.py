@@ -166,8 +166,8 @@ def _unless_alike(launch: Launch, first: Recording, *, rates: bool) -> None:
         return
     try:
         found = beside_one(launch, replace(first, passed=0) if rates else first, split=False, rates=rates)
-        if rates and found.multiple and not blind:
-            raise UnlikeError("ranks train a multiple of what one process does")
+        if rates and found.multiple and found.scaled and not blind:
+            raise UnlikeError("ranks change parameters by a multiple of what it does")
     except (InputError, UnlikeError) as why:
         if rates and not (blind and _sees(launch, first)):
             text, help = _UPDATES if blind else _SETTINGS
@@ -241,7 +241,7 @@ def beside_one(launch: Launch, first: Recording, *, split: bool, rates: bool = F
         raise found
     one = after(1)
     if isinstance(one, Single) and one.multiple:
-        if not (first.own or first.scales or any(turn.numbers for turn in first.turns)):  # no number of the script makes it
+        if rates or not (first.own or first.scales or any(turn.numbers for turn in first.turns)):  # no number of the script makes it
             return one
         raise UnlikeError("ranks train a multiple of what one process does")
     found = one if isinstance(found, UnlikeError) else found

@@ -40,16 +40,18 @@ Running = Callable[[int, Mapping[int, Samples], Sequence[Settings], float], Mapp
 class Single:
     """Of each parameter by how much ranks are apart from one process, relative to the largest element: in what it changes by, and in the
     gradient that the update reads (infinite where that is not seen). ``updates``: those of a rank, and of one process; ``multiple``: all
-    gradients of ranks are one multiple of those of one process, as where a loss is divided by what is given as a number; ``decided``: later
-    updates have other settings, which change with samples; ``lent``: the first update in which one process would have another setting than
-    ranks, whose settings it is given, and which; ``kept``: of which parameter a rank keeps another average than one process; ``seen``: an
-    optimizer reads gradients; ``blind``: a parameter that changes alike, and would of other gradients, which are others or not seen;
-    ``made``: what one process was given that ranks make of their samples with other numbers, an operation with its line."""
+    gradients of ranks are one multiple of those of one process, as where a loss is divided by what is given as a number; ``scaled``: so are
+    all changes; ``decided``: later updates have other settings, which change with samples; ``lent``: the first update in which one process
+    would have another setting than ranks, whose settings it is given, and which; ``kept``: of which parameter a rank keeps another average
+    than one process; ``seen``: an optimizer reads gradients; ``blind``: a parameter that changes alike, and would of other gradients, which
+    are others or not seen; ``made``: what one process was given that ranks make of their samples with other numbers, an operation with its
+    line."""
 
     moved: Mapping[str, float]
     read: Mapping[str, float]
     updates: tuple[int, int] = (0, 0)
     multiple: bool = False
+    scaled: bool = False
     decided: bool = False
     lent: tuple[int, str] | None = None
     kept: str = ""
@@ -153,21 +155,25 @@ def _compared(every: Sequence[Numbers], alone: Numbers, noisy: Callable[[], Numb
     rows = [[_row(values, common) for values in table] for table in tables]
     size = {name: float(np.abs(values).max(initial=0.0)) for name, values in rows[-1][0].items()}
     places = {name: _places([begun[name] for begun, _, _ in rows[:-1]], rows[-1][0][name]) for name in rows[-1][0]}
-    moved = {n: _far([m.get(n) for _, m, _ in rows[:-1]], rows[-1][1].get(n), at, _LEAST * size[n]) for n, at in places.items()}
 
-    def far(times: float) -> dict[str, float]:
-        values = {name: rows[-1][2].get(name) for name in places}
+    def far(k: int, times: float = 1.0) -> dict[str, float]:
+        values = {name: rows[-1][k].get(name) for name in places}
         whole = {name: None if own is None else own * times for name, own in values.items()}
-        return {name: _far([read.get(name) for _, _, read in rows[:-1]], whole[name], at) for name, at in places.items()}
+        least = {name: _LEAST * size[name] if k == 1 else _NOTHING for name in places}
+        return {name: _far([row[k].get(name) for row in rows[:-1]], whole[name], at, least[name]) for name, at in places.items()}
+
+    def multiplied(k: int) -> bool:
+        times = _multiple(rows[0][k], rows[-1][k])
+        return times is not None and abs(times - 1) > _SAME and max(far(k, times).values()) <= _SAME
 
     seen = bool(every[0].settings and alone.settings)
-    times, read = _multiple(rows[0][2], rows[-1][2]), far(1.0)
-    multiple = seen and times is not None and abs(times - 1) > _SAME and max(far(times).values()) <= _SAME
+    moved, read, multiple = far(1), far(2), seen and multiplied(2)
     blind, unlike = "", [name for name, gap in read.items() if gap > _SAME or name not in rows[-1][2]]
     if unlike and noisy is not None and max(moved.values()) <= _SAME:
         other = _table(noisy())
         blind = next((_shown(n) for n in unlike if _is_blind(n, common, tables[-1], other)), "")
-    return Single(moved, read, (len(every[0].settings), len(alone.settings)), multiple, seen=seen, blind=blind)
+    updates = len(every[0].settings), len(alone.settings)
+    return Single(moved, read, updates, multiple, multiplied(1), seen=seen, blind=blind)
 
 
 def _is_blind(name: str, common: Sequence[str], alone: _Table, noisy: _Table) -> bool:
@@ -214,7 +220,7 @@ def _decide(ranks: Sequence[Numbers], alone: Numbers, run: Running, dealt: Seque
 
 
 def _multiple(own: _Values, whole: _Values) -> float | None:
-    """By what the gradient of copies on a rank is a multiple of that of one process, if it is one."""
+    """By what numbers of copies on a rank are a multiple of those of one process, if they are one."""
     copies = [(own[name], v) for name, v in whole.items() if name in own and own[name].shape == v.shape]
     size = sum(float((v * v).sum()) for _, v in copies)
     return sum(float((o * v).sum()) for o, v in copies) / size if size else None
