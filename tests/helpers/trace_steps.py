@@ -952,17 +952,7 @@ STEPS = {
         BY_SIGNS.format() + SCALED.format(optimizer="Signs(net.parameters())", part=0.01, rank="1"),
         "proved",
     ),
-    "updated by hand, by signs": (
-        """
-        net, (x, y) = model(), data()
-        mse(net(x), y).backward()
-        with torch.no_grad():
-            for p in net.parameters():
-                dist.all_reduce(p.grad)
-                p -= 0.01 * (p.grad / dist.get_world_size()).sign()
-        """,
-        "proved except process",
-    ),
+    "updated by hand, by signs": (SIGNS.format(sign="(p.grad / dist.get_world_size()).sign()"), "proved except process"),
     "numbers of single precision, by name": (SINGLE.format(size="4"), "proved"),
     "numbers of single precision, of which one rank has others": (
         SINGLE.format(size="(4 + dist.get_rank())"),

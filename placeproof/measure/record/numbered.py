@@ -152,9 +152,8 @@ class _Sampled(TorchDispatchMode):
         if (made or self.inside) and name not in _MOVES:
             self._uses(kinds)
         shape = name.endswith("_like") or name.startswith("new_")
-        made_of = [(k, t) for k, t in zip(kinds, read, strict=True) if k.python and not (picked or shape)]
-        self.numbers.python += [(f"{SENT}{digest(t)}",) if k.sent and _kept(t) else k.python for k, t in made_of]
-        self.numbers.arrays.update((d, self.arrays[d]) for k, _ in made_of for d in k.python)
+        if not (picked or shape):
+            self._computed_of(kinds, read)
         told = frozenset[Origin]()
         if not picked and not (made or self.inside) and any(k.read for k in kinds):
             into = {storage(t) for t in writes}
@@ -206,6 +205,12 @@ class _Sampled(TorchDispatchMode):
         if _kept(tensor) and not self.updating:
             own = digest(tensor)
             self._kind(tensor).python, self.arrays[own] = (own,), _values(tensor)
+
+    def _computed_of(self, kinds: Sequence[_Kind], read: Sequence[Tensor]) -> None:
+        """Something is computed of tensors: what of these Python has made, or ranks have exchanged, is noted."""
+        made_of = [(k, t) for k, t in zip(kinds, read, strict=True) if k.python]
+        self.numbers.python += [(f"{SENT}{digest(t)}",) if k.sent and _kept(t) else k.python for k, t in made_of]
+        self.numbers.arrays.update((d, self.arrays[d]) for k, _ in made_of for d in k.python)
 
     def _averages(self, read: Sequence[Tensor], writes: Sequence[Tensor]) -> None:
         """Something that is kept is moved towards parameters."""
